@@ -510,4 +510,6 @@ class LeaderFetcher:
         )
 
 
-_PROGRESS = frozenset((FetchOutcome.APPENDED, FetchOutcome.IDLE, FetchOutcome.TRUNCATED))
+_PROGRESS = frozenset(
+    (FetchOutcome.APPENDED, FetchOutcome.IDLE, FetchOutcome.PROVEN, FetchOutcome.TRUNCATED)
+)

@@ -24,6 +24,8 @@ class FetchOutcome(enum.Enum):
     """Records were appended; the high watermark may have moved as well."""
     IDLE = "idle"
     """No records; the high watermark may have moved."""
+    PROVEN = "proven"
+    """No records, but the leader has what this log withheld (storage/DESIGN 6.1): sync it now."""
     TRUNCATED = "truncated"
     """The log forked from the leader's and was cut; fetch again, more rounds may follow."""
     BEHIND = "behind"

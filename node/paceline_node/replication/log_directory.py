@@ -135,7 +135,7 @@ class LogDirectory:
         # process may be killed before it syncs anything of its own.
         unmarked = [] if ending is Ending.CLEAN else self._unmarked(logs, marks, ending)
         if not unmarked:
-            self.marks.flush()  # otherwise not before the controller has heard of this start
+            await self.marks.sync()  # otherwise not before the controller has heard of this start
         for log in logs.values():
             self._tell_recovery(log)
         missing = tuple(sorted(listed - logs.keys(), key=lambda key: (key[0].bytes, key[1])))

@@ -342,6 +342,9 @@ class ReplicaManager:
         self.repairs.leader_lacks(partition, leader_end, is_committed=is_committed)
 
     def _role_changed(self, partition: Partition) -> None:
+        log = partition.log
+        if partition.replica.leader is not None and log.durable_offset < log.log_end_offset:
+            self._request_flush(partition)  # what was withheld counts now (storage/DESIGN 6.1)
         if partition.log.is_damaged and not self._was_elected_anyway(partition):
             self.repairs.report(partition, known=partition.key in self._reported)
         elif partition.replica.follower is not None:

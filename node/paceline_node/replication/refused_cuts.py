@@ -8,6 +8,8 @@ follower that would be cut learns how far both logs reach.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from paceline.errors import ErrorCode
 from paceline.types import NodeId
 from paceline.wire.peer.replica import FetchedPartition, FetchPartition
@@ -19,6 +21,16 @@ from paceline_node.storage.epochs import EpochCache
 PATIENCE_S = 4.0
 """How long after its start a process that leads by what it was waits for another complete replica:
 as long as a failover takes."""
+
+
+class ComparedLog(Protocol):
+    """What is compared of a log (``replica.ReplicaLog``)."""
+
+    @property
+    def epochs(self) -> EpochCache: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    def is_proven(self) -> bool: ...
 
 
 def counts_as_complete(me: NodeId, registration: PartitionRegistration | None) -> bool:
@@ -37,21 +49,21 @@ def fork(epochs: EpochCache, log_end: int, answer: FetchedPartition) -> int:
 def judge(
     me: NodeId,
     registration: PartitionRegistration | None,
-    epochs: EpochCache,
-    log_end: int,
+    log: ComparedLog,
     high_watermark: int,
     answer: FetchedPartition,
 ) -> FetchOutcome | None:
-    """LACKING or LONGER if nothing here is to be cut, whatever the leader says; else None."""
+    """LACKING or LONGER if nothing here is to be cut, whatever the leader says; else None. What a
+    log withholds makes it no longer: it was told to nobody, or is rot."""
     if registration is None:
         return None
     if counts_as_complete(me, registration) and _lacks_committed(
-        epochs, log_end, high_watermark, answer
+        log.epochs, log.log_end_offset, high_watermark, answer
     ):
         return FetchOutcome.LACKING
     may_lead = me not in registration.damaged and me not in registration.marks
     is_open = registration.recovery == RECOVERY_UNCONFIRMED
-    if is_open and may_lead and answer.follower_is_longer:
+    if is_open and may_lead and answer.follower_is_longer and log.is_proven():
         return FetchOutcome.LONGER
     return None
 

@@ -57,6 +57,8 @@ class ReplicaLog(Protocol):
         """The segment that holds ``offset`` is to be read against the epoch table, and repaired."""
 
     def advance_start(self, offset: int) -> None: ...
+    def prove(self) -> bool: ...
+    def is_proven(self) -> bool: ...
 
 
 class Role(enum.Enum):
@@ -224,6 +226,7 @@ class Replica:
         self._leave_role(Role.LEADER)
         end = self.log.log_end_offset
         self.log.epochs.assign(registration.leader_epoch, end)
+        self.log.prove()
         # Always a new state: what followers said in an earlier epoch may be truncated (DESIGN 3.2).
         self.leader = LeaderState(self.me, registration, end, now)
         self._clamp(self.high_watermark)
@@ -422,14 +425,12 @@ class Replica:
 
     @property
     def _needs_a_word(self) -> bool:
-        """Whether this follower is called damaged, and its leader has not answered it yet: only
-        then may it say that it is whole. Of an idle partition there would be no news."""
-        return (
-            self.follower is not None
-            and self.follower.confirmed < 0
-            and self.registration is not None
-            and self.me in self.registration.damaged
-        )
+        """Whether this follower's leader has not answered yet, and must, though there be no news of
+        an idle partition: this replica is called damaged, and only then may it say that it is
+        whole, or it withholds something (storage/DESIGN 6.1)."""
+        if self.follower is None or self.follower.confirmed >= 0 or self.registration is None:
+            return False
+        return self.me in self.registration.damaged or not self.log.is_proven()
 
     def start_fetch(self, nonce: int, max_bytes: int) -> FetchPartition | None:
         """The part of a fetch request for this partition; None when it follows nobody."""
@@ -453,14 +454,8 @@ class Replica:
             return FetchOutcome.DROPPED
         follower.in_flight = None
         follower.is_behind = False
-        refused = refused_cuts.judge(
-            self.me,
-            self.registration,
-            log.epochs,
-            log.log_end_offset,
-            self.high_watermark,
-            answer,
-        )
+        hw = self.high_watermark
+        refused = refused_cuts.judge(self.me, self.registration, log, hw, answer)
         if refused is not None:
             follower.leader_lacks = refused is FetchOutcome.LACKING
             return refused
@@ -476,7 +471,7 @@ class Replica:
         self, follower: FollowerState, answer: FetchedPartition, records: memoryview
     ) -> FetchOutcome:
         log = self.log
-        outcome = FetchOutcome.IDLE
+        outcome = FetchOutcome.PROVEN if log.prove() else FetchOutcome.IDLE
         if len(records):
             try:
                 told = EpochCache([(span.epoch, span.start_offset) for span in answer.epochs])

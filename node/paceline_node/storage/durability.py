@@ -35,6 +35,12 @@ class Marked(NamedTuple):
         epoch, start = (NO_EPOCH, 0) if last is None else last
         return cls(offset, epoch, start, fingerprint)
 
+    def unproven_from(self, epochs: EpochCache) -> int | None:
+        """Where a log with these epochs begins to say what nobody was told (DESIGN 6.1): its first
+        record of a newer epoch than this exact mark's. None: nowhere."""
+        start = epochs.start_above(self.epoch)
+        return None if start is None else max(start, self.offset)
+
     def is_ahead_of(self, epochs: EpochCache) -> bool:
         """Whether a table, if it was written behind this mark, is not the newest."""
         if self.epoch > epochs.last_epoch:
@@ -112,6 +118,8 @@ class Durability:
         self._tickets: list[SyncTicket] = []
         self._truncations = 0
         self._truncations_synced = 0
+        self._withheld_from: int | None = None
+        self._is_true = False  # what is withheld waits for a sync only
 
     @property
     def is_dirty(self) -> bool:
@@ -148,6 +156,24 @@ class Durability:
         self._newest.read(newest, reach)
         self.durable_offset = newest.next_offset
         self._fingerprint = self._newest.told(self.durable_offset)
+
+    def withhold(self, offset: int | None) -> None:
+        """What an opened log has from there on counts for nothing until :meth:`prove`; a sync does
+        not change that."""
+        if offset is not None and offset < self.durable_offset:
+            self._withheld_from = self.durable_offset = offset
+            self._fingerprint, self._is_true = UNKNOWN, False
+
+    def is_proven(self) -> bool:
+        """Whether nothing is withheld."""
+        return self._withheld_from is None
+
+    def prove(self) -> bool:
+        """The partition's leader has the newest epochs, too, or this log leads: what is withheld
+        counts from the next sync on. Returns whether this is news, and a sync is needed."""
+        is_news = not self._is_true and not self.is_proven()
+        self._is_true = True
+        return is_news
 
     def marked(self, epochs: EpochCache) -> Marked:
         """The mark of the log, which has these epochs."""
@@ -187,6 +213,8 @@ class Durability:
     def cut_back(self, end_offset: int) -> None:
         """The log ends at ``end_offset`` now: nothing above it can become durable."""
         self._newest.cut(end_offset)
+        if self._withheld_from is not None and end_offset <= self._withheld_from:
+            self._withheld_from = None
         if end_offset <= self.durable_offset:
             self.durable_offset, self._fingerprint = end_offset, self._newest.told(end_offset)
         for ticket in self._tickets:
@@ -195,6 +223,8 @@ class Durability:
 
     def draw(self, end_offset: int) -> SyncTicket:
         """Describe a sync that starts now, for a log that ends at ``end_offset``."""
+        if self._withheld_from is not None and not self._is_true:
+            end_offset = self._withheld_from
         ticket = SyncTicket(
             end_offset,
             self._newest.told(end_offset),
@@ -217,6 +247,7 @@ class Durability:
         self._truncations_synced = max(self._truncations_synced, ticket.truncations)
         if ticket.end_offset > self.durable_offset:
             self.durable_offset, self._fingerprint = ticket.end_offset, ticket.fingerprint
+            self._withheld_from = None
 
     def close(self) -> None:
         """Close the files that waited for a sync."""

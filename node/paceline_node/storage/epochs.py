@@ -161,6 +161,11 @@ class EpochCache:
         index = bisect_right(self._starts, offset) - 1
         return EpochStart(self._epochs[index], self._starts[index]) if index >= 0 else None
 
+    def start_above(self, epoch: int) -> int | None:
+        """Where the oldest epoch begins that is newer than ``epoch``; None: there is none."""
+        index = bisect_right(self._epochs, epoch)
+        return self._starts[index] if index < len(self._starts) else None
+
     def span_at(self, offset: int) -> tuple[LeaderEpoch, float]:
         """The epoch of the record at ``offset``, as :meth:`epoch_at`, and the end of its term."""
         above = bisect_right(self._starts, offset)

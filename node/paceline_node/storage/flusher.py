@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import trio
 
 from paceline_node.env import Env
-from paceline_node.storage.durability import SyncTicket
+from paceline_node.storage.durability import Marked, SyncTicket
 from paceline_node.storage.log import Log
 from paceline_node.storage.marks import DurableMarks
 
@@ -135,6 +135,7 @@ class Flusher:
         self._started_at = self._env.now()
         try:
             await self._sync(group)
+            await self._mark(group)
         except OSError as error:
             self._fail(error)
             return False
@@ -145,8 +146,6 @@ class Flusher:
             before = log.durable_offset
             log.synced(ticket)
             records += log.durable_offset - before
-        if self._marks is not None:
-            self._marks.flush()  # before anybody is told
         if group:
             self._on_synced(self._durations[-1], len(group), records)
         for log, _ in group:
@@ -170,6 +169,18 @@ class Flusher:
             except OSError:
                 if not log.closed:  # else there may be no directory of that name any more
                     raise
+
+    async def _mark(self, group: Sequence[tuple[Log, SyncTicket]]) -> None:
+        """Write how far the logs are synced now, before anybody is told; what is of a new leader
+        epoch must be found by a start after a power cut, too."""
+        if self._marks is None:
+            return
+        for log, ticket in group:
+            if ticket.end_offset > log.durable_offset:
+                log.mark.reach(Marked.of(ticket.end_offset, log.epochs, ticket.fingerprint))
+        self._marks.flush()
+        if self._marks.begins_term:
+            await self._marks.sync()
 
     def _fail(self, error: OSError) -> None:
         self.error = error

@@ -10,8 +10,7 @@ hands it back. Rules that keep a log sound whatever the moment of a crash:
 * Files are removed newest first by truncation and oldest first by retention, so that any prefix
   of these operations leaves a log without a gap.
 
-A failed write or sync ends the log (``failed``): the kernel may have dropped pages, so nothing is
-retried (DESIGN 2.2). A full disk does not: the append is undone and refused.
+A failed write or sync ends the log (``failed``, DESIGN 2.2); a full disk has the append refused.
 """
 
 from __future__ import annotations
@@ -79,6 +78,7 @@ class Log:
         self._durability = Durability(path, self.log_start_offset)
         self.checkpointed: dict[int, int] = {}  # the active segment's size then, by base offset
         self._files = SegmentFiles(env.disk, path, parts.segments, self._durability)
+        self.prove, self.is_proven = self._durability.prove, self._durability.is_proven
         self.watch_reads, self.doubt = self._files.watch_reads, self._files.tell
 
     def __repr__(self) -> str:

@@ -7,7 +7,8 @@ own: they are written, not synced, when a group's sync has succeeded and before 
 
 * After a kill the page cache still has them: they are exact.
 * For a power cut they ride in the sync of a group, four times a second at most, and always in the
-  next one after a mark was lowered. So they are a fraction of a second old.
+  next one after a mark was lowered. So they are a fraction of a second old; but a leader epoch that
+  is new to one is synced before anybody is told of a record of it.
 
 One slot of 64 bytes a log, overwritten in place; big-endian, the CRC-32C over all before it, the
 rest zeros::
@@ -80,6 +81,7 @@ class LogMark:
             self._marks.lowered()
 
     def _set(self, told: Marked) -> None:
+        self._marks.begins_term |= told.epoch != self.told.epoch
         self.told = told
         self._marks.change(self, self._slot)
 
@@ -98,6 +100,9 @@ class DurableMarks:
         self._dirty: set[int] = set()
         self._unsynced = False
         self._urgent = False
+        self.begins_term = True
+        """Whether a mark may name a leader epoch that the disk has no mark of: to be synced before
+        anybody is told of a record (DESIGN 6.1)."""
         self._rode_at = float("-inf")
         self.was_missing = False
         """Whether there was no file when it was opened."""
@@ -199,7 +204,7 @@ class DurableMarks:
         """Write and sync them outside a group. Raises OSError."""
         self.flush()
         if self._file is not None and self._unsynced:
-            self._unsynced = self._urgent = False
+            self._unsynced = self._urgent = self.begins_term = False
             await self._disk.sync([self._file])
 
     def close(self) -> None:

@@ -53,6 +53,8 @@ async def settle(
         await sync(disk, log)
     reach = 0 if hints.mark is None else hints.mark.fingerprint.reach
     durability.opened(log.segments[-1], reach)
+    if hints.mark is not None and hints.mark_exact:
+        durability.withhold(hints.mark.unproven_from(log.epochs))
     await log.write_epochs()
     if parts.scanned:
         await damage.write(disk, log.path, log.identity.owner, log.damaged)

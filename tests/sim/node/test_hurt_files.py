@@ -8,9 +8,12 @@ import random
 import pytest
 import trio
 
+from paceline.client.client import Client
+from paceline.types import NodeId
 from paceline_cluster.sim.fault_model import kind_of
 from paceline_cluster.sim.machine import Machine
 from paceline_node.controller.records import PartitionRegistration
+from paceline_node.replication.partition import Partition
 from paceline_node.transactions.keys import TRANSACTIONS_TOPIC
 from tests.sim.node.story import TOPIC, Story, play
 
@@ -89,6 +92,49 @@ def test_a_lost_log_of_an_idle_partition_is_filled_again() -> None:
         await story.until("it is out", lambda: follower.number not in found().isr)
         story.start(follower)
         await story.until("it is back", lambda: follower.number in found().isr, 30)
+
+    play(script)
+
+
+def test_an_idle_partition_counts_again_where_no_mark_knows_its_newest_term() -> None:
+    """What was written last is withheld at first (storage/DESIGN 6.1). No write comes that would
+    have it synced: it counts because this replica leads, or because its leader has it, too."""
+    idle = "idle"
+
+    async def script(story: Story) -> None:
+        def log_on(machine: Machine) -> Partition:
+            broker = None if machine.node is None else machine.node.broker
+            found = None if broker is None else broker.replicas.table.get(idle, 0)
+            assert found is not None
+            return found
+
+        def is_whole(machine: Machine) -> bool:
+            if machine.node is None or machine.node.broker is None:
+                return False
+            found = machine.node.broker.replicas.table.get(idle, 0)
+            return found is not None and found.high_watermark == found.log.durable_offset == 2
+
+        async def first(client: Client) -> None:
+            await client.admin.create_topic(idle, partitions=1, replication_factor=3)
+            async with client.producer() as producer:
+                await producer.send(idle, b"1")
+
+        async def second(client: Client) -> None:
+            leader = next(each for each in story.machines if log_on(each).is_leader)
+            other = next(each for each in story.machines if each is not leader)
+            await client.admin.elect_leader(idle, 0, NodeId(other.number))
+            async with client.producer() as producer:
+                await producer.send(idle, b"2")
+
+        await story.perform(first)
+        early = [machine.disk.content("durable.marks") for machine in story.machines]
+        await story.perform(second)
+        await story.until("all have both", lambda: all(map(is_whole, story.machines)))
+        for machine, content in zip(story.machines, early, strict=True):
+            machine.kill()
+            machine.disk.overwrite("durable.marks", content)
+        story.start(*story.machines)
+        await story.until("all have both again", lambda: all(map(is_whole, story.machines)), 30)
 
     play(script)
 

@@ -40,7 +40,7 @@ class Mutant:
 
 MUTANTS = (
     Mutant("what a program failed on is done", Progress, "drop", _forgets_what_it_drops, 0),
-    Mutant("so is what a time-out cut short", SharedConsumer, "may_be_through", lambda _: True, 15),
+    Mutant("so is what a time-out cut short", SharedConsumer, "may_be_through", lambda _: True, 41),
     Mutant("what was given up is forgotten", Claims, "owed", lambda *_: [], 6),
     Mutant("automatic commits go behind a program's", Progress, "say", lambda *_: None, 2),
 )
@@ -51,8 +51,8 @@ def test_without_the_rule_it_is_found_out(mutant: Mutant) -> None:
     told = []
     with mock.patch.object(mutant.target, mutant.method, mutant.broken):
         for seed in (mutant.seed, *range(BUDGET)):
-            plan = draw(seed, LABOUR, seconds=6.0)
-            found = run(replace(plan, transactors=0, copiers=0, streamers=0, guests=())).violation
+            plan = replace(draw(seed, LABOUR, seconds=6.0), guests=(), copying_guests=())
+            found = run(replace(plan, transactors=0, copiers=0, streamers=0)).violation
             if found is not None:
                 assert "committed" in str(found)
                 return

@@ -64,6 +64,44 @@ def test_the_shorter_log_is_cut(logs: tuple[Epochs, Epochs]) -> None:
     assert fetch_once(leader, follower) is FetchOutcome.TRUNCATED
 
 
+class Withholding(SimLog):
+    """Its last term may be rot: it was told to nobody (storage/DESIGN 6.1)."""
+
+    is_true = False
+
+    def is_proven(self) -> bool:
+        return self.is_true
+
+    def prove(self) -> bool:
+        was, self.is_true = self.is_true, True
+        return not was
+
+
+def withholding(node: int, epochs: Epochs, seen: PartitionRegistration) -> Replica:
+    replica = Replica(NodeId(node), Withholding.of_epochs(epochs))
+    replica.apply(seen, brokers(), 0.0)
+    return replica
+
+
+@pytest.mark.parametrize("logs", LONGER.values(), ids=LONGER)
+def test_what_is_withheld_makes_no_log_the_longer_one(logs: tuple[Epochs, Epochs]) -> None:
+    leader, _ = pair(*logs, OPEN)
+    follower = withholding(1, logs[1], OPEN)
+    assert fetch_once(leader, follower) is FetchOutcome.TRUNCATED
+
+
+def test_the_leader_proves_what_it_has_too() -> None:
+    leader, _ = pair((1, 1, 2), (), OPEN)
+    follower = withholding(1, (1, 1, 2), OPEN)
+    assert fetch_once(leader, follower) is FetchOutcome.PROVEN
+    assert fetch_once(leader, follower, nonce=2) is FetchOutcome.IDLE
+
+
+def test_who_leads_proves_its_own() -> None:
+    assert withholding(0, (1, 1, 2), OPEN).log.is_proven()
+    assert not withholding(1, (1, 1, 2), OPEN).log.is_proven()
+
+
 CLOSED = {
     "something may be committed since": replace(OPEN, recovery=0),
     "an operator elected it": replace(OPEN, recovery=RECOVERY_UNCLEAN),
