@@ -58,20 +58,24 @@ class Assignor(enum.Enum):
         return {member: sorted(partitions) for member, partitions in found.items()}
 
 
-def _topics(members: Sequence[MemberView], counts: Counts) -> list[str]:
-    named = {topic for member in members for topic in member.topics}
-    return sorted(topic for topic in named if counts.get(topic, 0) > 0)
+def _readers(members: Sequence[MemberView], counts: Counts) -> dict[str, list[str]]:
+    """Who reads each topic that exists, in the order of the members; topics in order."""
+    found: dict[str, list[str]] = {}
+    for member in members:
+        for topic in dict.fromkeys(member.topics):
+            if counts.get(topic, 0) > 0:
+                found.setdefault(topic, []).append(member.member_id)
+    return dict(sorted(found.items()))
 
 
 def _range(members: Sequence[MemberView], counts: Counts) -> Assignments:
     found: Assignments = {member.member_id: [] for member in members}
-    for topic in _topics(members, counts):
-        readers = [member for member in members if topic in member.topics]
+    for topic, readers in _readers(members, counts).items():
         share, more = divmod(counts[topic], len(readers))
         start = 0
-        for index, member in enumerate(readers):
+        for index, reader in enumerate(readers):
             end = start + share + (index < more)
-            found[member.member_id] += [TopicPartition(topic, p) for p in range(start, end)]
+            found[reader] += [TopicPartition(topic, p) for p in range(start, end)]
             start = end
     return found
 
@@ -79,9 +83,10 @@ def _range(members: Sequence[MemberView], counts: Counts) -> Assignments:
 def _round_robin(members: Sequence[MemberView], counts: Counts) -> Assignments:
     found: Assignments = {member.member_id: [] for member in members}
     turn = 0
-    for topic in _topics(members, counts):
+    for topic, readers in _readers(members, counts).items():
+        reading = frozenset(readers)
         for partition in range(counts[topic]):
-            while topic not in members[turn % len(members)].topics:
+            while members[turn % len(members)].member_id not in reading:
                 turn += 1
             found[members[turn % len(members)].member_id].append(TopicPartition(topic, partition))
             turn += 1
@@ -99,17 +104,13 @@ class _Sticky:
 
     def run(self) -> Assignments:
         self.found = {member.member_id: [] for member in self.members}
-        topics = _topics(self.members, self.counts)
-        self.readers = {
-            topic: [member.member_id for member in self.members if topic in member.topics]
-            for topic in topics
-        }
+        self.readers = _readers(self.members, self.counts)
         taken = self._keep_owned()
-        for topic in topics:
+        for topic, readers in self.readers.items():
             for partition in range(self.counts[topic]):
                 at = TopicPartition(topic, partition)
                 if at not in taken:
-                    self.found[self._least(self.readers[topic])].append(at)
+                    self.found[self._least(readers)].append(at)
         self._even_out()
         return self.found
 
@@ -117,9 +118,10 @@ class _Sticky:
         """Who claims a partition in the newest generation keeps it."""
         taken: set[TopicPartition] = set()
         for member in sorted(self.members, key=lambda m: (-m.generation, m.rank)):
+            read = frozenset(member.topics)
             for at in sorted(member.owned):
                 exists = at.partition < self.counts.get(at.topic, 0)
-                if exists and at.topic in member.topics and at not in taken:
+                if exists and at.topic in read and at not in taken:
                     taken.add(at)
                     self.found[member.member_id].append(at)
         return taken

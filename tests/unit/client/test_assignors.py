@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,36 @@ def test_each_partition_goes_to_one_subscriber(
         assert all(each.topic in member.topics for each in found[member.member_id])
         assert found[member.member_id] == sorted(found[member.member_id])
     assert assignor.assign(list(reversed(members)), counts) == found
+
+
+class Counted(str):
+    """A topic that counts how often one is compared with another."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str(self) == other
+
+    __hash__ = str.__hash__
+
+
+def comparisons(assignor: Assignor, topics: int) -> int:
+    """Of members that all read so many topics, whose names are other objects in each."""
+    members = [
+        MemberView(f"m{number}", tuple(Counted(f"t{topic}") for topic in range(topics)))
+        for number in range(5)
+    ]
+    counts = {Counted(f"t{topic}"): 1 for topic in range(topics)}
+    Counted.compared = 0
+    assignor.assign(members, counts)
+    return Counted.compared
+
+
+@pytest.mark.parametrize("assignor", Assignor)
+def test_work_does_not_grow_with_the_square_of_the_topics(assignor: Assignor) -> None:
+    assert comparisons(assignor, 800) < 3 * comparisons(assignor, 400)
 
 
 @given(members=groups(alike=True), counts=COUNTS, assignor=st.sampled_from(Assignor))
