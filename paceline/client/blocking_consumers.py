@@ -77,7 +77,7 @@ class Consumer(Open[trio_consumer.Consumer]):
 
     def _rest(self) -> ConsumedBatch | None:
         batch, record = self._batch, next(self._records, None)
-        self._batch = None
+        self._let_go()
         return None if batch is None or record is None else batch.behind(record.offset)
 
     def _take_next(self, timeout_s: float | None = None) -> ConsumedBatch | None:
@@ -129,10 +129,13 @@ class Consumer(Open[trio_consumer.Consumer]):
 
     def pause(self, *partitions: TopicPartition) -> None:
         """As :meth:`paceline.client.Consumer.pause`."""
-        batch = self._batch
-        self._call(lambda inner: inner.pause(*partitions))
-        if batch is not None and batch.at in partitions:
-            self.seek(batch.at, Position.at(self._next_offset))
+        self._call(lambda inner: self._pause(inner, partitions))
+
+    def _pause(self, inner: trio_consumer.Consumer, partitions: Sequence[TopicPartition]) -> None:
+        inner.pause(*partitions)
+        if self._batch is not None and self._batch.at in partitions:
+            inner.put_back(self._batch.at, self._next_offset)
+            self._let_go()
 
     def resume(self, *partitions: TopicPartition) -> None:
         """As :meth:`paceline.client.Consumer.resume`."""
@@ -140,8 +143,12 @@ class Consumer(Open[trio_consumer.Consumer]):
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         if self._batch is not None and self._batch.at in partitions:
-            self._batch = None
-            self._records = iter(())
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Hand out nothing more of the batch."""
+        self._batch = None
+        self._records = iter(())
 
 
 class RebalanceListener:
@@ -207,8 +214,7 @@ class _SharedConsumer(Consumer):
         # A number that only grows: it may be read without entering the loop for every record.
         if self._moves != self._shared.moves:
             self._moves = self._shared.moves
-            self._batch = None
-            self._records = iter(())
+            self._let_go()
 
     def position(self, at: TopicPartition) -> int:
         """The next offset that will be handed out."""
@@ -218,6 +224,10 @@ class _SharedConsumer(Consumer):
     def _positions(self, inner: trio_consumer.Consumer) -> dict[TopicPartition, int]:
         self._drop_moved()
         return super()._positions(inner)
+
+    def _pause(self, inner: trio_consumer.Consumer, partitions: Sequence[TopicPartition]) -> None:
+        self._drop_moved()
+        super()._pause(inner, partitions)
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """As :meth:`paceline.client.GroupConsumer.commit`."""
@@ -262,8 +272,7 @@ class GroupConsumer(_SharedConsumer):
     def rewind(self) -> None:
         """As :meth:`paceline.client.GroupConsumer.rewind`."""
         self._loop.call(self._member.rewind)
-        self._batch = None
-        self._records = iter(())
+        self._let_go()
 
 
 class CoordinatedConsumer(_SharedConsumer):

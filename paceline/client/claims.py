@@ -62,6 +62,11 @@ class Claims:
             held.handed = max(held.handed, held.last)
         held.last = end
 
+    def put_back(self, at: TopicPartition, offset: int) -> None:
+        """Of what was handed out last the program has not been given what lies from there on."""
+        if (held := self._held.get(at)) is not None:
+            held.last = min(held.last, offset)
+
     def take_late(self, at: TopicPartition, end: int) -> None:
         """The same, of an assignment that is over."""
         self._before[at] = max(end, self._before.get(at, end))

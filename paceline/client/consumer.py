@@ -292,6 +292,12 @@ class Consumer:
             if reader is self._reading:
                 reader.seek(reader.position)
 
+    def put_back(self, at: TopicPartition, offset: int) -> None:
+        """What was handed out of a partition from ``offset`` on was not taken, and is handed out
+        again: for whoever passes a batch on, record by record."""
+        self._reader(at).seek(offset)
+        self._fetcher.wake()
+
     def resume(self, *partitions: TopicPartition) -> None:
         """Undo :meth:`pause`."""
         for at in partitions:

@@ -61,6 +61,11 @@ class Progress:
                 self._is_done(at, given)
             self._in_hand = (at, next_offset, end)
 
+    def put_back(self, at: TopicPartition, offset: int) -> None:
+        """What is in hand of a partition ends at ``offset`` now: the rest was not given."""
+        if self._in_hand is not None and self._in_hand[0] == at:
+            self._in_hand = (at, offset, offset)
+
     def hand_back(self) -> None:
         """Whatever was in hand is done."""
         if self._in_hand is not None:

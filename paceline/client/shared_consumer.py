@@ -228,6 +228,12 @@ class SharedConsumer(Consumer):
         super().pause(*begun)
         self._paused.update(partitions)
 
+    def put_back(self, at: TopicPartition, offset: int) -> None:
+        """As :meth:`Consumer.put_back`; what was taken before it stays taken."""
+        super().put_back(at, offset)
+        self._progress.put_back(at, offset)
+        self._claims.put_back(at, offset)
+
     def resume(self, *partitions: TopicPartition) -> None:
         """As :meth:`Consumer.resume`, also of those that have not begun yet."""
         self._paused.difference_update(partitions)

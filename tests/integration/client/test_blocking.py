@@ -111,6 +111,24 @@ def test_large_batches_cross_real_sockets_whole(brokers: Brokers) -> None:
             assert [record.value for record in consumer] == values
 
 
+@pytest.mark.parametrize("first", [1, 3, 9])
+def test_no_record_comes_twice_where_records_and_batches_are_mixed(
+    brokers: Brokers, first: int
+) -> None:
+    with blocking.connect(brokers.bootstrap) as client, client.producer() as producer:
+        producer.send_many("orders", [b"%d" % n for n in range(10)], partition=0)
+        with client.consumer(ORDERS) as consumer:
+            taken = [next(consumer).offset for _ in range(first)]
+            rest = consumer.next_batch()
+            assert rest is not None
+            taken += [record.offset for record in rest.consumed()]
+            assert consumer.position(ORDERS) == 10
+            producer.send_many("orders", [b"%d" % n for n in range(10, 14)], partition=0)
+            taken += [next(consumer).offset for _ in range(4)]
+            assert taken == list(range(14))
+            assert consumer.position(ORDERS) == 14
+
+
 def test_positions_seek_and_pause(brokers: Brokers) -> None:
     with blocking.connect(brokers.bootstrap) as client:
         with client.producer() as producer:

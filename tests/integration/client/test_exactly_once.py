@@ -3,8 +3,10 @@ begins behind it, or it was never committed."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -226,3 +228,61 @@ async def test_blocking_members_commit_with_transactions_too(tmp_path: Path) -> 
     async with ten_to_read(tmp_path) as (address, _):
         generation, committed = await trio.to_thread.run_sync(copy, address)
         assert (generation > 0, committed) == (True, 1)
+
+
+async def test_a_blocking_member_that_paused_is_told_what_it_lost(tmp_path: Path) -> None:
+    """Pausing the partition in hand is no seek: what was taken of it stays taken. A move made it
+    stale, and its offsets were accepted: three records were there twice."""
+
+    def copy(bootstrap: str) -> None:
+        with (
+            blocking.connect(bootstrap) as client,
+            client.transactional_producer("copier") as producer,
+            client.group_consumer("in", "copiers", membership=SETTINGS) as consumer,
+        ):
+            producer.begin()
+            assert [next(consumer).offset for _ in range(3)] == [0, 1, 2]
+            consumer.pause(AT)
+            assert consumer.position(AT) == 3
+            generation = consumer.generation
+            with client.group_consumer("in", "copiers", membership=SETTINGS):
+                await_(lambda: consumer.generation > generation)
+                generation = consumer.generation
+            await_(lambda: consumer.generation > generation and consumer.assignment == [AT])
+            assert next(consumer).offset == 0  # nothing is committed: it is read again
+            with pytest.raises(IllegalGeneration):
+                producer.send_offsets({AT: 1}, consumer.member)
+            producer.abort()
+
+    async with ten_to_read(tmp_path) as (address, _):
+        await trio.to_thread.run_sync(copy, address)
+
+
+async def test_what_is_left_of_a_paused_batch_is_not_committed(tmp_path: Path) -> None:
+    def read(bootstrap: str) -> None:
+        settings = replace(SETTINGS, auto_commit_s=0.05)
+        with (
+            blocking.connect(bootstrap) as client,
+            client.group_consumer("in", "copiers", membership=settings) as consumer,
+        ):
+            assert [next(consumer).offset for _ in range(3)] == [0, 1, 2]
+            consumer.pause(AT)
+            with pytest.raises(TimeoutError):  # it asks for more, so the three are done
+                consumer.next_batch(timeout_s=0.2)
+            await_(lambda: consumer.committed([AT]) == {AT: 3})
+        with (
+            blocking.connect(bootstrap) as client,
+            client.group_consumer("in", "copiers", membership=settings) as consumer,
+        ):
+            assert next(consumer).offset == 3
+
+    async with ten_to_read(tmp_path) as (address, _):
+        await trio.to_thread.run_sync(read, address)
+
+
+def await_(holds: Callable[[], bool]) -> None:
+    """Wait in a thread that has no loop."""
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end, "not within 30 s"
+        time.sleep(0.01)

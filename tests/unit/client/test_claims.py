@@ -131,3 +131,15 @@ def test_nothing_is_owed_of_a_topic_that_is_gone_nor_of_what_was_let_go() -> Non
     claims.give_up({B: 3})
     claims.let_go_of_all()
     assert claims.owed({}) == []
+
+
+def test_what_was_put_back_is_not_owed() -> None:
+    claims = Claims()
+    claims.begin({A: 0})
+    claims.take(A, 9)
+    claims.put_back(A, 3)
+    claims.keep({A: 3})
+    claims.give_up({A: 3})
+    assert claims.owed({}) == []
+    assert claims.stale({A: 3}, {}) == [A]
+    claims.put_back(A, 1)  # it is held no more

@@ -145,3 +145,16 @@ def test_whoever_leaves_behind_a_whole_batch_has_read_what_nobody_sees_behind_it
     progress.finish()
     progress.pass_over(A, 12)
     assert progress.uncommitted() == {A: 12}
+
+
+def test_what_is_put_back_of_a_batch_is_not_done() -> None:
+    progress = Progress()
+    progress.begin({A: 0})
+    progress.hand_out(A, 9)
+    progress.give(A, 3)
+    progress.put_back(A, 3)
+    assert progress.uncommitted() == {}
+    progress.hand_back()
+    assert progress.uncommitted() == {A: 3}
+    progress.put_back(A, 0)  # nothing is in hand
+    assert progress.uncommitted() == {A: 3}
