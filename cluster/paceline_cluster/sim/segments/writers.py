@@ -47,6 +47,10 @@ class Strand:
         self.id = UUID(int=rng.getrandbits(128), version=4)
         self.is_ready = False
         self.may_grow = True
+        self.is_left_behind = False
+        """Whether a connection was given up before it answered a set-up, which may arrive late and
+        take the appender from the connection after it."""
+        self._asked = 0
         self._judge = judge
         self._rng = rng
         self._stream = bytearray()
@@ -58,12 +62,24 @@ class Strand:
     def is_done(self) -> bool:
         return self._level == len(self._stream)
 
+    def ask(self) -> bytes:
+        """A set-up, to be sent now."""
+        self._asked += 1
+        return m.encode(m.SetupAppend(self.id, self.name))
+
+    def disconnected(self) -> None:
+        """Another connection comes."""
+        self.is_ready = False
+        self.is_left_behind |= self._asked > 0
+        self._asked = 0
+
     def told(self, level: int) -> None:
         assert level in self._bounds, f"{self.name}: level {level} is in the middle of an Event"
         self._level = level
 
     def set_up(self, level: int) -> None:
         """Ready again, from ``level`` or an earlier Event on."""
+        self._asked -= 1
         self.told(level)
         at = bisect_right(self._bounds, level)
         if self.may_grow and self._rng.random() < _ANEW:
@@ -124,7 +140,7 @@ class SegmentWriters:
             target = hint or self._rng.choice(cluster.members).host
             stream = await dial(Endpoint(target, SEGMENT_PORT))
         for strand in self._strands:
-            strand.is_ready = False
+            strand.disconnected()
         async with stream, trio.open_nursery() as nursery:
             nursery.cancel_scope.deadline = trio.current_time() + self._rng.uniform(1.0, 5.0)
             nursery.start_soon(self._receive, stream, nursery.cancel_scope)
@@ -133,7 +149,7 @@ class SegmentWriters:
 
     async def _send(self, stream: trio.abc.Stream) -> None:
         for strand in self._strands:
-            await stream.send_all(m.encode(m.SetupAppend(strand.id, strand.name)))
+            await stream.send_all(strand.ask())
         rng = self._rng
         while not self._is_done():
             await trio.sleep(rng.uniform(0.0, self._pause_s))
@@ -143,7 +159,7 @@ class SegmentWriters:
                 continue
             if rng.random() < _SET_UP_AGAIN:
                 strand.is_ready = False
-                await stream.send_all(m.encode(m.SetupAppend(strand.id, strand.name)))
+                await stream.send_all(strand.ask())
             elif (block := strand.next_block()) is not None:
                 if rng.random() < _CUT:
                     await stream.send_all(block[: rng.randrange(len(block))])
@@ -171,6 +187,8 @@ class SegmentWriters:
                 self._failed(name)
             case m.ErrorMessage(_, name, _, code) if code in _PASSING:
                 self._failed(name)
+            case m.ErrorMessage(writer, _, _, ReplyCode.FENCED) if self._of(writer).is_left_behind:
+                self._of(writer).is_ready = False
             case m.KeepAlive():
                 pass
             case _:
