@@ -169,7 +169,7 @@ async def force(disk: Disk, path: str, forced: Forced, *, wall_ms: int) -> int:
     keeper = forced.keeper
     store = await RaftStore.open(disk, path, keeper.meta.cluster_id)
     try:
-        image = latest_image(store.recovery.log)
+        image = _with_epochs_ahead(latest_image(store.recovery.log))
         records = _records(image, forced, store.recovery.log.last_index, wall_ms)
         # As if received from a leader: no log reaches that far, so the survivors get it, too.
         index = store.recovery.log.last_index + EPOCHS_AHEAD
@@ -189,6 +189,12 @@ def _records(image: Image, forced: Forced, last: int, wall_ms: int) -> list[Reco
         ProducerIds(forced.keeper.meta.node_id, _NO_EPOCH, next_id),
         _account(forced, last, wall_ms),
     ]
+
+
+def _with_epochs_ahead(image: Image) -> Image:
+    """The lost voters may have known a newer topic of a name that none has here (DESIGN 9.6)."""
+    ahead = {name: LeaderEpoch(epoch + EPOCHS_AHEAD) for name, epoch in image.former_epochs.items()}
+    return replace(image, former_epochs=ahead)
 
 
 def latest_image(log: RaftLog) -> Image:

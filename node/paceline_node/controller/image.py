@@ -17,9 +17,10 @@ from uuid import UUID
 import msgpack
 
 from paceline.errors import RemoteProtocolError, UnknownTopicOrPartition
-from paceline.types import BrokerEpoch, NodeId, TopicId
+from paceline.types import NO_EPOCH, BrokerEpoch, LeaderEpoch, NodeId, TopicId
 from paceline.values import dataclass
 from paceline.wire.message import Message, unpack_array
+from paceline_node.controller import former_epochs
 from paceline_node.controller.records import (
     FEATURE_LEVEL,
     BrokerChange,
@@ -40,6 +41,7 @@ from paceline_node.controller.records import (
 
 SNAPSHOT_VERSION = 1
 METADATA_FEATURE = "metadata"
+_SEGMENT = "segment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class TopicImage:
 
     Numbers may have gaps where ``kind`` is ``segment``; ``retired`` are those that had a partition
     once. ``token`` is that of the wish which made the topic, None when it had none.
+    ``former_epoch`` is the highest leader epoch of the topics that had its name before, -1 if none
+    is known of: its partitions begin above it (DESIGN 9.6).
     """
 
     topic_id: TopicId
@@ -99,6 +103,7 @@ class TopicImage:
     partitions: Mapping[int, PartitionRegistration]
     retired: tuple[int, ...] = ()
     token: UUID | None = None
+    former_epoch: LeaderEpoch = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ class _TopicState(Message):
     topic: Topic
     partitions: tuple[PartitionRegistration, ...]
     retired: tuple[int, ...] = ()
+    former_epoch: LeaderEpoch = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,7 @@ class _Snapshot(Message):
     configs: dict[str, str]
     next_producer_id: int
     topics: tuple[_TopicState, ...]
+    former_epochs: dict[str, LeaderEpoch] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,8 @@ class Image:
 
     ``topic_ids`` maps names to ids. ``retired`` maps directory ids that may never register again
     to the node they belonged to. ``externals`` are V1's broker entries that no node owns.
+    ``former_epochs`` holds the highest leader epoch of names whose topics were removed, the name
+    that went first first (DESIGN 9.6).
     """
 
     cluster_id: UUID
@@ -145,6 +154,7 @@ class Image:
     features: Mapping[str, int] = field(default_factory=dict)
     retired: Mapping[UUID, NodeId] = field(default_factory=dict)
     next_producer_id: int = 0
+    former_epochs: Mapping[str, LeaderEpoch] = field(default_factory=dict)
 
     @classmethod
     def bootstrap(cls, cluster_id: UUID) -> Image:
@@ -156,6 +166,11 @@ class Image:
     def find_topic(self, name: str) -> TopicImage | None:
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
+
+    def former_epoch(self, name: str) -> LeaderEpoch:
+        """The highest leader epoch of the topics that had ``name``, which no topic has now; -1 when
+        none is known of."""
+        return self.former_epochs.get(name, NO_EPOCH)
 
     def topic(self, name: str) -> TopicImage:
         """The topic ``name``. Raises UnknownTopicOrPartition."""
@@ -208,6 +223,7 @@ class Image:
             configs=dict(self.configs),
             next_producer_id=self.next_producer_id,
             topics=tuple(_topic_state(topic) for topic in self.topics.values()),
+            former_epochs=dict(self.former_epochs),
         )
         packed: bytes = msgpack.packb((SNAPSHOT_VERSION, state.pack()))
         return packed
@@ -231,6 +247,7 @@ class Image:
             features={feature.name: feature.level for feature in state.features},
             retired={entry.directory_id: entry.node_id for entry in state.retired},
             next_producer_id=state.next_producer_id,
+            former_epochs=state.former_epochs,
         )
 
 
@@ -243,16 +260,20 @@ def _topic_state(topic: TopicImage) -> _TopicState:
         dict(topic.configs),
         topic.token,
     )
-    return _TopicState(record, tuple(topic.partitions.values()), topic.retired)
+    partitions = tuple(topic.partitions.values())
+    return _TopicState(record, partitions, topic.retired, topic.former_epoch)
 
 
 def _topic_image(state: _TopicState) -> TopicImage:
     partitions = {partition.partition: partition for partition in state.partitions}
-    return _with_topic_record(state.topic, partitions, state.retired)
+    return _with_topic_record(state.topic, partitions, state.retired, state.former_epoch)
 
 
 def _with_topic_record(
-    record: Topic, partitions: Mapping[int, PartitionRegistration], retired: tuple[int, ...]
+    record: Topic,
+    partitions: Mapping[int, PartitionRegistration],
+    retired: tuple[int, ...],
+    former_epoch: LeaderEpoch,
 ) -> TopicImage:
     return TopicImage(
         topic_id=record.topic_id,
@@ -263,6 +284,7 @@ def _with_topic_record(
         partitions=partitions,
         retired=retired,
         token=record.token,
+        former_epoch=former_epoch,
     )
 
 
@@ -296,6 +318,7 @@ class _Editor:
         self._features: dict[str, int] | None = None
         self._retired: dict[UUID, NodeId] | None = None
         self._next_producer_id = base.next_producer_id
+        self._former_epochs = base.former_epochs
 
     def image(self) -> Image:
         base = self._base
@@ -314,6 +337,7 @@ class _Editor:
             features=base.features if self._features is None else self._features,
             retired=base.retired if self._retired is None else self._retired,
             next_producer_id=self._next_producer_id,
+            former_epochs=self._former_epochs,
         )
 
     def apply(self, record: Record) -> None:
@@ -420,18 +444,27 @@ class _Editor:
     def _put_topic(self, record: Topic) -> None:
         topics = self._editable_topics()
         known = topics.get(record.topic_id)
-        topics[record.topic_id] = _with_topic_record(
-            record,
-            {} if known is None else known.partitions,
-            () if known is None else known.retired,
-        )
+        if known is None:
+            former = self._former_epochs.get(record.name, NO_EPOCH)
+            topics[record.topic_id] = _with_topic_record(record, {}, (), former)
+            if former != NO_EPOCH:
+                self._former_epochs = former_epochs.without(self._former_epochs, record.name)
+        else:
+            topics[record.topic_id] = _with_topic_record(
+                record, known.partitions, known.retired, known.former_epoch
+            )
         self._editable_topic_ids()[record.name] = record.topic_id
 
     def _remove_topic(self, record: RemoveTopic) -> None:
         topic = self._editable_topics().pop(record.topic_id, None)
-        self._partitions.pop(record.topic_id, None)
+        partitions = self._partitions.pop(record.topic_id, None)
         if topic is not None:
             self._editable_topic_ids().pop(topic.name, None)
+            reached = _highest_epoch(topic, topic.partitions if partitions is None else partitions)
+            if reached != NO_EPOCH:
+                self._former_epochs = former_epochs.remembered(
+                    self._former_epochs, topic.name, reached
+                )
 
     def _remove(self, record: RemoveTopic | RemovePartition) -> None:
         if isinstance(record, RemoveTopic):
@@ -456,6 +489,16 @@ class _Editor:
         topics = self._editable_topics()
         topic = topics[topic_id]
         topics[topic_id] = replace(topic, configs=_with_config(topic.configs, record))
+
+
+def _highest_epoch(
+    topic: TopicImage, partitions: Mapping[int, PartitionRegistration]
+) -> LeaderEpoch:
+    """What is to be remembered of a topic that goes; -1: nothing. Segment topics come and go all
+    the time, and nobody goes by their epochs."""
+    if topic.kind == _SEGMENT and topic.former_epoch == NO_EPOCH:
+        return NO_EPOCH
+    return max((topic.former_epoch, *(each.leader_epoch for each in partitions.values())))
 
 
 def _with_config(configs: Mapping[str, str], record: Config) -> dict[str, str]:

@@ -60,7 +60,9 @@ def _new_topic(request: CreateSegmentRequest, context: Context) -> TopicImage:
     if factor > len(context.image.brokers) > 1:
         factor = len(context.image.brokers)
     configs = topics.initial_configs({SEGMENT_NAME: request.name}, context, factor)
-    return TopicImage(TopicId(context.new_id()), request.topic, SEGMENT, factor, configs, {})
+    topic_id = TopicId(context.new_id())
+    former = context.image.former_epoch(request.topic)
+    return TopicImage(topic_id, request.topic, SEGMENT, factor, configs, {}, former_epoch=former)
 
 
 def _check(topic: TopicImage, number: int) -> None:

@@ -77,7 +77,8 @@ def create_topic(request: CreateTopic, context: Context) -> Outcome:
     assignment = request.assignment or _place(context, partitions, factor)
     if not request.internal:
         budget.check(f"topic {request.name}", context.image, assignment)
-    _add_partitions(draft, topic_id, enumerate(assignment), factor, configs)
+    former = context.image.former_epoch(request.name)
+    _add_partitions(draft, topic_id, enumerate(assignment), factor, configs, former)
     count = len(assignment)
     return Outcome(
         tuple(draft.records),
@@ -208,7 +209,9 @@ def place_partitions(
     placed = _place(context, len(numbers), factor)
     budget.check(f"topic {topic.name}", context.image, placed)
     assignment = zip(numbers, placed, strict=True)
-    _add_partitions(draft, topic.topic_id, assignment, factor, topic.configs, token)
+    _add_partitions(
+        draft, topic.topic_id, assignment, factor, topic.configs, topic.former_epoch, token
+    )
 
 
 def _place(context: Context, partitions: int, factor: int) -> tuple[tuple[NodeId, ...], ...]:
@@ -222,9 +225,11 @@ def _add_partitions(
     assignment: Iterable[tuple[int, tuple[NodeId, ...]]],
     slots: int,
     configs: Mapping[str, str],
+    former_epoch: LeaderEpoch,
     token: UUID | None = None,
 ) -> None:
-    """New, empty partitions: every active replica is in sync, the first electable one leads."""
+    """New, empty partitions: every active replica is in sync, the first electable one leads. Leader
+    epochs begin above ``former_epoch`` (DESIGN 9.6)."""
     configured = topic_config.min_insync_replicas(configs)
     for number, replicas in assignment:
         isr = tuple(node for node in replicas if draft.active(node))
@@ -238,7 +243,7 @@ def _add_partitions(
                 elr=(),
                 lkelr=(),
                 leader=leader,
-                leader_epoch=LeaderEpoch(0),
+                leader_epoch=LeaderEpoch(former_epoch + 1),
                 partition_epoch=PartitionEpoch(0),
                 min_isr=reassignment.effective_min_isr(configured, replicas),
                 slots=slots,

@@ -9,6 +9,7 @@ import pytest
 
 from paceline.errors import InvalidRequest
 from paceline.types import NodeId
+from paceline.wire.native.admin import DeleteTopic
 from paceline.wire.peer.control import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from paceline_node.controller import force_quorum
 from paceline_node.controller.force_quorum import Survivor, check_lost, decide
@@ -122,8 +123,10 @@ async def test_nothing_that_the_lost_voters_gave_out_is_given_out_again() -> Non
     which are broker epochs and what every node compares its image by."""
     disk = MemoryDisk()
     bench = Bench()
-    bench.register(0)
+    bench.start(0)
     node = bench.image.brokers[NodeId(0)]
+    bench.create("orders", factor=1)
+    bench.ask(DeleteTopic("orders"))
     bench.ask(AllocateProducerIdsRequest(NodeId(0), node.broker_epoch))
     known_here = bench.image.next_producer_id
     index = bench.image.offset
@@ -133,6 +136,8 @@ async def test_nothing_that_the_lost_voters_gave_out_is_given_out_again() -> Non
     await store.write([Effects(hard_state=HardState(2), snapshot=snapshot, sequence=1)])
     store.close()
 
+    bench.create("orders", factor=1)
+    lost_leader_epoch = bench.partition().leader_epoch
     elsewhere = bench.ask(AllocateProducerIdsRequest(NodeId(0), node.broker_epoch))
     assert isinstance(elsewhere, AllocateProducerIdsResponse)
     assert elsewhere.first_id == known_here
@@ -150,3 +155,5 @@ async def test_nothing_that_the_lost_voters_gave_out_is_given_out_again() -> Non
     assert bench.image.offset >= lost_epoch + 900_000
     bench.now += 100
     assert bench.register(1) > bench.image.offset - 1 > lost_epoch
+    bench.create("orders", factor=1)
+    assert bench.partition().leader_epoch >= lost_leader_epoch + 900_000
