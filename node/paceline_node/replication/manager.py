@@ -184,7 +184,7 @@ class ReplicaManager:
             admission=Admission(session_valid),
             burst=self.burst,
             request_flush=self.flusher.request,
-            appended=lambda partition: self.serving.appended(partition),
+            tell_followers=lambda partition: self.serving.tell_followers(partition),
             advanced=lambda partition: self.serving.advanced(partition),
             proposing=lambda partition: self.proposals.add(partition),
             durable=lambda partition: self.fetchers.durable(partition),

@@ -276,7 +276,7 @@ class Partition:
             context.request_flush(self.log)
         else:
             self._advance()
-        context.appended(self)
+        context.tell_followers(self)
         self.traffic.appended(appended.last_offset - appended.base_offset + 1, appended.size_bytes)
         return appended.base_offset, appended.last_offset
 
@@ -446,7 +446,7 @@ class Partition:
             text = f"{self}: in-sync replicas fell to {list(registration.isr)}; outcome unknown"
             self._pending.fail_committing(NotEnoughReplicasAfterAppend(text))
         # Fetches parked under the old registration must see the new one.
-        self._context.appended(self)
+        self._context.tell_followers(self)
         return change
 
     def session_lost(self) -> None:

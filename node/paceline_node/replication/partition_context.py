@@ -38,11 +38,11 @@ class ReadResult(NamedTuple):
 class PartitionContext:
     """What all partitions of a node share. The callbacks are synchronous and cheap.
 
-    ``appended``: followers have something to fetch. ``advanced``: the high watermark moved.
-    ``proposing``: a proposal is pending. ``durable``: a follower's durable offset moved, or its log
-    start on disk. ``start_moved``: a log start is to be written down.
-    ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold. ``unreadable``:
-    the disk cannot give bytes of the segment that begins at an offset.
+    ``tell_followers``: there may be records, or another role, for them to learn of. ``advanced``:
+    the high watermark moved. ``proposing``: a proposal is pending. ``durable``: a follower's
+    durable offset moved, or its log start on disk. ``start_moved``: a log start is to be written
+    down. ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold.
+    ``unreadable``: the disk cannot give bytes of the segment that begins at an offset.
     ``append_failed``: an append raised StorageError or StorageFull. ``state_due``: snapshots of a
     log wait to be written. ``simulate`` is on while this is the only registered node and simulated
     slots are allowed (DESIGN 8). ``burst`` joins the answers that one step gives. ``shares``:
@@ -55,7 +55,7 @@ class PartitionContext:
     admission: Admission
     burst: Burst
     request_flush: Callable[[Log], None]
-    appended: Callable[[Partition], None]
+    tell_followers: Callable[[Partition], None]
     advanced: Callable[[Partition], None]
     proposing: Callable[[Partition], None]
     durable: Callable[[Partition], None]

@@ -108,7 +108,7 @@ class ReplicaServer:
         self._followers: dict[Session, FollowerSession] = {}
         self._watching: dict[PartitionKey, dict[FollowerSession, None]] = {}
         self._due: dict[FollowerSession, None] = {}
-        self._appended: dict[Partition, None] = {}
+        self._untold: dict[Partition, None] = {}
         self._advanced: dict[Partition, None] = {}
         self._idle = trio.lowlevel.ParkingLot()
 
@@ -122,7 +122,7 @@ class ReplicaServer:
         """Answer parked fetches as news comes; runs until cancelled."""
         task_status.started()
         while True:
-            if not (self._due or self._appended or self._advanced):
+            if not (self._due or self._untold or self._advanced):
                 await self._idle.park()
             self.answer_now()
 
@@ -136,11 +136,11 @@ class ReplicaServer:
 
     # --- news ------------------------------------------------------------------------------------
 
-    def appended(self, partition: Partition) -> None:
+    def tell_followers(self, partition: Partition) -> None:
         """There may be records, or another role, to tell followers about. Called for every write,
         so it only notes it."""
-        if partition not in self._appended:
-            self._appended[partition] = None
+        if partition not in self._untold:
+            self._untold[partition] = None
             self._idle.unpark()
 
     def advanced(self, partition: Partition) -> None:
@@ -151,8 +151,8 @@ class ReplicaServer:
 
     def _spread_news(self) -> None:
         """Tell the followers concerned what was noted."""
-        appended, self._appended = self._appended, {}
-        for partition in appended:
+        untold, self._untold = self._untold, {}
+        for partition in untold:
             for follower in self._watching.get(partition.key, ()):
                 follower.ready[partition.key] = None
                 self._wake(follower)

@@ -127,7 +127,7 @@ class Follower:
             Admission(),
             burst=Burst(),
             request_flush=lambda log: None,
-            appended=lambda partition: None,
+            tell_followers=lambda partition: None,
             advanced=lambda partition: None,
             proposing=lambda partition: None,
             durable=lambda partition: None,
