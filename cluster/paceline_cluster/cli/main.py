@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "quorum": ("quorum:quorum", "Show the metadata quorum; add and remove voters."),
     "metadata": ("metadata:metadata", "Go on when most voters' disks are lost, offline."),
     "limits": ("limits:limits", "Show of what there may be how many, and what becomes of more."),
-    "log": ("storage:log", "Dump and verify segment files, offline."),
+    "log": ("log:log", "Dump and verify segment files, offline."),
     "pipeline": ("pipeline:pipeline", "Archive, restore, audit and measure topics with Spark."),
     "chaos": ("chaos:chaos", "Strike a cluster with faults under load and judge the history."),
     "completion": ("completion:completion", "Print the completion script of a shell."),

@@ -9,7 +9,7 @@ import pytest
 
 from paceline_cluster import create, ports, state
 from paceline_cluster.cli import main as cli
-from paceline_cluster.cli.storage import segments_in
+from paceline_cluster.cli.log import segments_in
 from paceline_cluster.errors import BadInput, BadSetting, Exit, Refused
 from paceline_node.storage import layout
 from paceline_node.storage.disk import RealDisk
