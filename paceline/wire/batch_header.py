@@ -172,7 +172,7 @@ class ProducerNamespace(enum.IntEnum):
     NONE = 0
     CURSUS = 1
     SEGMENT_SEED = 2
-    SEGMENT_MODERN = 3
+    SEGMENT_PRAVEGA = 3
 
 
 class BatchExtension(NamedTuple):

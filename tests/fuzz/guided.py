@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-GUIDED = ("kafka", "cursus", "native", "segment-modern", "batch")
+GUIDED = ("kafka", "cursus", "native", "segment-pravega", "batch")
 _SEED_BYTES = 4
 _VALID = 300
 _LIMITS = ("-timeout=20", "-rss_limit_mb=2048", "-max_len=65536", "-print_final_stats=1")

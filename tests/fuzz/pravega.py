@@ -1,4 +1,4 @@
-"""Parsers of the modern segment dialect and of its controller."""
+"""Parsers of the Pravega segment dialect and of its controller."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from h2.connection import H2Connection
 
 from paceline.wire.pravega import controller
 from paceline.wire.pravega.grpc import GrpcConnection, GrpcLimits
-from paceline.wire.segment import modern
+from paceline.wire.segment import pravega_messages as pravega
 from paceline.wire.segment.events import frame_events
 from paceline.wire.segment.fields import TableKey
 from paceline.wire.segment.framing import encode
@@ -23,17 +23,17 @@ _NAME = "scope/stream/0.#epoch.0"
 
 def _requests(rng: random.Random) -> bytes:
     run = frame_events([rng.randbytes(rng.randrange(60)) for _ in range(3)])
-    key = TableKey(rng.randbytes(9), rng.choice((modern.ANY_VERSION, modern.NOT_THERE, 4)))
+    key = TableKey(rng.randbytes(9), rng.choice((pravega.ANY_VERSION, pravega.NOT_THERE, 4)))
     said = (
-        modern.Hello(15, 5),
-        modern.SetupAppend(1, _WRITER, _NAME, ""),
-        modern.AppendBlockEnd(_WRITER, len(run), run, 3, 3, 2),
-        modern.ConditionalBlockEnd(_WRITER, 4, 0, run, 3),
-        modern.ReadSegment(_NAME, 0, 100, "", 4),
-        modern.UpdateTableEntries(5, _NAME, "", ((key, b"value"),) * 2, -1),
-        modern.RemoveTableKeys(6, _NAME, "", (key,), -1),
-        modern.ReadTableEntriesDelta(7, _NAME, "", 0, 10),
-        modern.MergeSegments(8, _NAME, f"{_NAME}#transient", ""),
+        pravega.Hello(15, 5),
+        pravega.SetupAppend(1, _WRITER, _NAME, ""),
+        pravega.AppendBlockEnd(_WRITER, len(run), run, 3, 3, 2),
+        pravega.ConditionalBlockEnd(_WRITER, 4, 0, run, 3),
+        pravega.ReadSegment(_NAME, 0, 100, "", 4),
+        pravega.UpdateTableEntries(5, _NAME, "", ((key, b"value"),) * 2, -1),
+        pravega.RemoveTableKeys(6, _NAME, "", (key,), -1),
+        pravega.ReadTableEntriesDelta(7, _NAME, "", 0, 10),
+        pravega.MergeSegments(8, _NAME, f"{_NAME}#transient", ""),
     )
     return b"".join(encode(each) for each in rng.choices(said, k=3))
 
@@ -90,7 +90,7 @@ def _feed_calls(given: bytes, rng: random.Random) -> None:
 
 
 TARGETS = (
-    Target("segment-modern", _requests, _feed_requests),
+    Target("segment-pravega", _requests, _feed_requests),
     Target("pravega-message", _configuration, _feed_configuration),
     Target("pravega-calls", _calls, _feed_calls),
 )

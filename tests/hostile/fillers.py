@@ -18,7 +18,7 @@ from paceline.wire.pravega import controller
 from paceline.wire.pravega.protobuf import ProtoMessage
 from paceline.wire.records import Record
 from paceline.wire.segment import messages as seed
-from paceline.wire.segment import modern
+from paceline.wire.segment import pravega_messages as pravega
 from paceline.wire.segment.fields import TableKey
 from paceline_node.settings import counts
 from paceline_node.settings.counts import Count
@@ -29,7 +29,7 @@ from tests.integration.node.nodes import RunningNode, V1Client
 from tests.integration.node.v1_client import fields
 from tests.integration.segment import client as segments
 from tests.integration.segment.controller_client import CallRefused, ControllerClient
-from tests.integration.segment.test_modern import connected
+from tests.integration.segment.test_pravega import connected
 
 TOPIC = "orders"
 TABLE = "sc/rg_kvtable/0.#epoch.0"
@@ -193,7 +193,7 @@ async def _cursus_producer(node: RunningNode, number: int) -> str:
 # --- tables, appenders ----------------------------------------------------------------------------
 
 
-async def _modern(node: RunningNode, request: modern.SegmentMessage, made: type) -> str:
+async def _pravega(node: RunningNode, request: pravega.SegmentMessage, made: type) -> str:
     async with connected(node) as raw:
         await raw.send(request)
         reply = await raw.reply()
@@ -202,14 +202,14 @@ async def _modern(node: RunningNode, request: modern.SegmentMessage, made: type)
 
 async def _table(node: RunningNode, number: int) -> str:
     name = f"sc{number}/rg_kvtable/0.#epoch.0"
-    return await _modern(node, modern.CreateTableSegment(1, name, ""), modern.SegmentCreated)
+    return await _pravega(node, pravega.CreateTableSegment(1, name, ""), pravega.SegmentCreated)
 
 
 async def _table_key(node: RunningNode, number: int) -> str:
-    await _modern(node, modern.CreateTableSegment(1, TABLE, ""), modern.SegmentCreated)
-    entries = ((TableKey(b"k%d" % number, modern.NOT_THERE), b"v"),)
-    update = modern.UpdateTableEntries(2, TABLE, "", entries, modern.ANY_POSITION)
-    return await _modern(node, update, modern.TableEntriesUpdated)
+    await _pravega(node, pravega.CreateTableSegment(1, TABLE, ""), pravega.SegmentCreated)
+    entries = ((TableKey(b"k%d" % number, pravega.NOT_THERE), b"v"),)
+    update = pravega.UpdateTableEntries(2, TABLE, "", entries, pravega.ANY_POSITION)
+    return await _pravega(node, update, pravega.TableEntriesUpdated)
 
 
 async def _pravega(node: RunningNode, call: str, request: ProtoMessage) -> str:
@@ -246,14 +246,14 @@ async def _seed_appenders(node: RunningNode, number: int) -> str:
     return ""
 
 
-async def _modern_appenders(node: RunningNode, number: int) -> str:
+async def _pravega_appenders(node: RunningNode, number: int) -> str:
     async with connected(node) as raw:
-        await raw.send(modern.CreateSegment(1, "sc/st/1.#epoch.0", 0, 0, ""))
+        await raw.send(pravega.CreateSegment(1, "sc/st/1.#epoch.0", 0, 0, ""))
         await raw.reply()
         for writer in _writers(number):
-            await raw.send(modern.SetupAppend(2, writer, "sc/st/1.#epoch.0", ""))
+            await raw.send(pravega.SetupAppend(2, writer, "sc/st/1.#epoch.0", ""))
             reply = await raw.reply()
-            if not isinstance(reply, modern.AppendSetup):
+            if not isinstance(reply, pravega.AppendSetup):
                 return f"answered {reply}"
     return ""
 
@@ -307,6 +307,6 @@ MAKERS: Mapping[Count, Mapping[str, Maker]] = {
         "pravega": _stream,
         "pravega, scopes": make_scope,
     },
-    counts.APPENDERS: {"segment": _seed_appenders, "segment, modern": _modern_appenders},
+    counts.APPENDERS: {"segment": _seed_appenders, "segment, pravega": _pravega_appenders},
 }
 """Rows of the table of counts that one node shows, and who can fill them."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from paceline.wire.segment import messages as m
-from paceline.wire.segment import modern as w
+from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.client import closed_block
 from paceline.wire.segment.events import frame_events
 from paceline.wire.segment.framing import HEADER, MAX_PAYLOAD_BYTES, encode
@@ -20,8 +20,8 @@ LIES = (
     HEADER.pack(-1, 5),
     b"\0",
 )
-MODERN_HELLO = encode(w.Hello(15, 5))
-MODERN_LIES = (
+PRAVEGA_HELLO = encode(w.Hello(15, 5))
+PRAVEGA_LIES = (
     HEADER.pack(w.AppendBlockEnd.TYPE, MAX_PAYLOAD_BYTES),
     HEADER.pack(w.UpdateTableEntries.TYPE, MAX_PAYLOAD_BYTES) + b"x" * 100,
     HEADER.pack(w.ReadSegment.TYPE, 2**32 - 1),
@@ -51,7 +51,7 @@ def begun() -> bytes:
     return HEADER.pack(m.PartialMessage.TYPE, MAX_PAYLOAD_BYTES) + bytes(MAX_PAYLOAD_BYTES - 1)
 
 
-def modern_cheap(rng: random.Random) -> Iterator[bytes]:
+def pravega_cheap(rng: random.Random) -> Iterator[bytes]:
     writer = UUID(int=rng.getrandbits(128))
     yield encode(w.SetupAppend(1, writer, _PREY, ""))
     while True:
@@ -59,10 +59,10 @@ def modern_cheap(rng: random.Random) -> Iterator[bytes]:
         yield encode(w.KeepAlive())
 
 
-def modern_costly(_: random.Random) -> Iterator[bytes]:
+def pravega_costly(_: random.Random) -> Iterator[bytes]:
     while True:
         yield encode(w.ReadSegment(_BAIT, 0, 8 << 20, "", 4))
 
 
-def modern_begun() -> bytes:
+def pravega_begun() -> bytes:
     return HEADER.pack(w.UpdateTableEntries.TYPE, MAX_PAYLOAD_BYTES) + bytes(MAX_PAYLOAD_BYTES - 1)

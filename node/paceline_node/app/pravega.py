@@ -1,4 +1,4 @@
-"""What serves the modern segment dialect besides the segment listener: streams, tables, calls.
+"""What serves the Pravega segment dialect besides the segment listener: streams, tables, calls.
 
 The calls need HTTP/2, which the extra ``segment`` brings (h2); tables and streams do not.
 """

@@ -1,4 +1,4 @@
-"""Scopes and streams of the modern segment dialect: made, listed, sealed, removed.
+"""Scopes and streams of the Pravega segment dialect: made, listed, sealed, removed.
 
 Their register is an internal table (``stream_register.py``); a stream's segments are those of the
 cluster's metadata. Every step may be taken again, so a request that was cut off in the middle is

@@ -30,13 +30,13 @@ from paceline.wire.batch_header import (
     PayloadKind,
     ProducerNamespace,
 )
-from paceline.wire.segment.modern import NO_EVENT
+from paceline.wire.segment.pravega_messages import NO_EVENT
 
 StateKey = tuple[int, bytes]
 NO_WRITER = bytes(16)
 MARKS_KEY: StateKey = (ProducerNamespace.SEGMENT_SEED, NO_WRITER)
 """Where the table keeps the segment's own marks: the writer that nobody is."""
-DIALECTS = frozenset((ProducerNamespace.SEGMENT_SEED, ProducerNamespace.SEGMENT_MODERN))
+DIALECTS = frozenset((ProducerNamespace.SEGMENT_SEED, ProducerNamespace.SEGMENT_PRAVEGA))
 DATA_KINDS = frozenset((PayloadKind.EVENTS, PayloadKind.RAW))
 
 
@@ -72,10 +72,10 @@ def writer_key(namespace: ProducerNamespace, writer: bytes) -> StateKey:
 
 def level_of(namespace: int, writer: WriterState | None) -> int:
     """A writer's level, also of one that has stored nothing: bytes in the seed dialect, the number
-    of the last Event in the modern one."""
+    of the last Event in Pravega's."""
     if writer is not None:
         return writer.end
-    return NO_EVENT if namespace == ProducerNamespace.SEGMENT_MODERN else 0
+    return NO_EVENT if namespace == ProducerNamespace.SEGMENT_PRAVEGA else 0
 
 
 def require_next(marks: SegmentMarks, level: int, start: int) -> None:

@@ -1,1 +1,1 @@
-"""The controller's gRPC surface of the modern segment dialect."""
+"""The controller's gRPC surface of the Pravega segment dialect."""

@@ -6,7 +6,7 @@
     Bool            1 byte, anything but 0 is true
     Id              a UUID: 16 bytes, RFC 4122 order
     Java            u16 byte count, then modified UTF-8 (``text.py``): strings of the seed dialect
-    Text            u16 byte count, then UTF-8: strings of the modern dialect
+    Text            u16 byte count, then UTF-8: strings of the Pravega dialect
     Data            the rest of the payload
     Blob            i32 byte count, then the bytes
     Key             i32 size of what follows, Blob, i64 version
@@ -46,7 +46,7 @@ class Field:
 
 
 class TableKey(NamedTuple):
-    """A key of a table segment, and its version (``modern.py`` names the special ones)."""
+    """A key of a table segment, and its version (``pravega_messages.py`` names special ones)."""
 
     data: bytes
     version: int

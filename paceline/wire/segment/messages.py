@@ -6,7 +6,7 @@
     Java     u16 byte count, then modified UTF-8 (all kinds of fields: ``fields.py``)
 
 Replies carry no request id: they are matched by type and segment. How messages are framed, and the
-modern dialect's messages: ``framing.py``, ``modern.py``.
+Pravega dialect's messages: ``framing.py``, ``pravega_messages.py``.
 """
 
 from __future__ import annotations

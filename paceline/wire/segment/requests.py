@@ -1,4 +1,4 @@
-"""The modern dialect's server side of a connection: requests out of bytes.
+"""The Pravega dialect's server side of a connection: requests out of bytes.
 
 Sans-I/O. Requests are whole messages, one after the other; none of them spans others, unlike the
 blocks of the seed dialect (``server.py``). Memory: one unfinished message, its size limited on its
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from paceline.wire.segment import modern
+from paceline.wire.segment import pravega_messages as pravega
 from paceline.wire.segment.faults import Fault, SegmentProtocolError
 from paceline.wire.segment.framing import (
     HEADER,
@@ -79,9 +79,9 @@ class RequestReader:
         if len(self._buffer) - self._at < HEADER_BYTES:
             return None
         message_type, length = HEADER.unpack_from(self._buffer, self._at)
-        operation = modern.UNSUPPORTED.get(message_type)
+        operation = pravega.UNSUPPORTED.get(message_type)
         if operation is None:
-            cls = check_in(modern.MESSAGES, message_type, length, Direction.CLIENT)
+            cls = check_in(pravega.MESSAGES, message_type, length, Direction.CLIENT)
         elif length > MAX_PAYLOAD_BYTES:
             raise SegmentProtocolError(Fault.E3)
         end = self._at + HEADER_BYTES + length

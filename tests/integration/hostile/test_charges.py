@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from paceline.wire.segment import messages as m
-from paceline.wire.segment import modern as w
+from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.framing import encode
 from paceline_node.memory import ClientMemory, Holding
 from tests.hostile import cursus as cursus_attacks
@@ -46,11 +46,11 @@ async def fill_segment(node: RunningNode, name: str, megabytes: int) -> None:
             at = await raw.append(writer, at, bytes(MIB - 8))
 
 
-@pytest.mark.parametrize("dialect", ["seed", "modern"])
+@pytest.mark.parametrize("dialect", ["seed", "pravega"])
 async def test_segment_replies_that_nobody_takes(tmp_path: Path, dialect: str) -> None:
     """60 connections that asked for 16 MiB each took 840 MiB of which nothing was charged."""
     said = encode(m.ReadSegment("a/b/0", 0, 4 * MIB)) * 10
-    if dialect == "modern":
+    if dialect == "pravega":
         said = encode(w.Hello(15, 5)) + encode(w.ReadSegment("a/b/0", 0, 4 * MIB, "", 1)) * 10
     async with lone_node(tmp_path, SMALL) as node, AsyncExitStack() as stack:
         await fill_segment(node, "a/b/0", 4)

@@ -11,10 +11,10 @@ import pytest
 import trio
 
 from paceline.wire.segment import messages as m
-from paceline.wire.segment import modern as w
+from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.framing import encode
 from tests.hostile.slices import nobody_holds_the_loop
-from tests.hostile.speech_segment import MODERN_HELLO
+from tests.hostile.speech_segment import PRAVEGA_HELLO
 from tests.integration.hostile.test_memory import connect
 from tests.integration.hostile.test_slow import active
 from tests.integration.node.nodes import HANG_S, lone_node
@@ -24,12 +24,12 @@ ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 TIMES = 100_000
 
 
-@pytest.mark.parametrize("dialect", ["seed", "modern"])
+@pytest.mark.parametrize("dialect", ["seed", "pravega"])
 async def test_a_flood_of_the_smallest_messages(tmp_path: Path, dialect: str) -> None:
     """All that one read brought was done in one step: 32,000 messages, in 0.19 to 0.55 s."""
     hello, small = encode(m.Hello(0, 0)), encode(m.KeepAlive(b""))
-    if dialect == "modern":
-        hello, small = MODERN_HELLO, encode(w.KeepAlive())
+    if dialect == "pravega":
+        hello, small = PRAVEGA_HELLO, encode(w.KeepAlive())
     async with lone_node(tmp_path, ONE) as node:
         stream = await trio.open_tcp_stream(*node.addresses["segment"])
         async with stream, trio.open_nursery() as nursery:

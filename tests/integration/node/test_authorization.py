@@ -24,7 +24,7 @@ from paceline.wire.native import admin, data, groups, transactions
 from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
 from paceline.wire.segment import messages as segment
-from paceline.wire.segment import modern
+from paceline.wire.segment import pravega_messages as pravega
 from paceline.wire.segment.faults import ReplyCode
 from paceline.wire.v1.commands import COMMANDS
 from paceline_node.security.principals import (
@@ -40,7 +40,7 @@ from paceline_node.security.principals import (
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import HANG_S, V1Client, lone_node
 from tests.integration.segment.client import connect as connect_segments
-from tests.integration.segment.test_modern import connected as connect_modern
+from tests.integration.segment.test_pravega import connected as connect_pravega
 
 ALONE = {
     "topics.partitions": "1",
@@ -378,35 +378,35 @@ SEGMENT_REQUESTS = (
 )
 
 
-async def test_modern_segment_requests(tmp_path) -> None:
-    """The modern dialect's, tables included: a refusal is an error, and changes nothing."""
+async def test_pravega_segment_requests(tmp_path) -> None:
+    """The Pravega dialect's, tables included: a refusal is an error, and changes nothing."""
     name, table = "sc/st/0", "sc/rg_kvtable/0"
     asked = (
-        (modern.CreateSegment(1, name, 0, 0, ""), Operation.CREATE),
-        (modern.SetupAppend(2, WRITER, name, ""), Operation.PRODUCE),
-        (modern.MergeSegments(3, name, "none", ""), Operation.PRODUCE),
-        (modern.ReadSegment(name, 0, 1, "", 4), Operation.CONSUME),
-        (modern.GetStreamSegmentInfo(5, name, ""), Operation.DESCRIBE),
-        (modern.SealSegment(6, name, ""), Operation.ALTER),
-        (modern.TruncateSegment(7, name, 0, ""), Operation.ALTER),
-        (modern.DeleteSegment(8, name, ""), Operation.DELETE),
-        (modern.CreateTableSegment(9, table, ""), Operation.CREATE),
-        (modern.UpdateTableEntries(10, table, "", (), -1), Operation.PRODUCE),
-        (modern.RemoveTableKeys(11, table, "", (), -1), Operation.PRODUCE),
-        (modern.ReadTable(12, table, "", ()), Operation.CONSUME),
-        (modern.ReadTableKeys(13, table, "", 1, b""), Operation.CONSUME),
-        (modern.ReadTableEntries(14, table, "", 1, b""), Operation.CONSUME),
-        (modern.ReadTableEntriesDelta(15, table, "", 0, 1), Operation.CONSUME),
-        (modern.DeleteTableSegment(16, table, False, ""), Operation.DELETE),
+        (pravega.CreateSegment(1, name, 0, 0, ""), Operation.CREATE),
+        (pravega.SetupAppend(2, WRITER, name, ""), Operation.PRODUCE),
+        (pravega.MergeSegments(3, name, "none", ""), Operation.PRODUCE),
+        (pravega.ReadSegment(name, 0, 1, "", 4), Operation.CONSUME),
+        (pravega.GetStreamSegmentInfo(5, name, ""), Operation.DESCRIBE),
+        (pravega.SealSegment(6, name, ""), Operation.ALTER),
+        (pravega.TruncateSegment(7, name, 0, ""), Operation.ALTER),
+        (pravega.DeleteSegment(8, name, ""), Operation.DELETE),
+        (pravega.CreateTableSegment(9, table, ""), Operation.CREATE),
+        (pravega.UpdateTableEntries(10, table, "", (), -1), Operation.PRODUCE),
+        (pravega.RemoveTableKeys(11, table, "", (), -1), Operation.PRODUCE),
+        (pravega.ReadTable(12, table, "", ()), Operation.CONSUME),
+        (pravega.ReadTableKeys(13, table, "", 1, b""), Operation.CONSUME),
+        (pravega.ReadTableEntries(14, table, "", 1, b""), Operation.CONSUME),
+        (pravega.ReadTableEntriesDelta(15, table, "", 0, 1), Operation.CONSUME),
+        (pravega.DeleteTableSegment(16, table, False, ""), Operation.DELETE),
     )
     guard = Guard()
-    async with lone_node(tmp_path, ALONE, policy=guard) as node, connect_modern(node) as raw:
+    async with lone_node(tmp_path, ALONE, policy=guard) as node, connect_pravega(node) as raw:
         with guard.shut():
             for request, operation in asked:
-                await raw.ask(request, modern.ErrorMessage)
+                await raw.ask(request, pravega.ErrorMessage)
                 assert guard.refused[-1][0] is operation, request
         for request, _ in asked[1:2] + asked[9:10]:
-            await raw.ask(request, modern.NoSuchSegment)
+            await raw.ask(request, pravega.NoSuchSegment)
 
 
 async def test_segment_requests(tmp_path) -> None:

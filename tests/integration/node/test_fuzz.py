@@ -27,7 +27,7 @@ from paceline.wire.native import data
 from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
 from paceline.wire.segment import messages as segment
-from paceline.wire.segment import modern
+from paceline.wire.segment import pravega_messages as pravega
 from paceline.wire.segment.framing import encode
 from tests.fuzz.pravega import TARGETS as PRAVEGA_TARGETS
 from tests.integration.node.native import HELLO, NativeConnection, request
@@ -140,8 +140,8 @@ def segment_talk(rng: random.Random) -> bytes:
     return mangled(rng, b"".join(map(segment.encode, said)))
 
 
-def modern_segment_talk(rng: random.Random) -> bytes:
-    return mangled(rng, encode(modern.Hello(15, 5)) + PARSED["segment-modern"].make(rng))
+def pravega_segment_talk(rng: random.Random) -> bytes:
+    return mangled(rng, encode(pravega.Hello(15, 5)) + PARSED["segment-pravega"].make(rng))
 
 
 def pravega_talk(rng: random.Random) -> bytes:
@@ -196,7 +196,7 @@ TALKS = {
     "native": (native_talk, noise),
     "http": (http_talk, noise),
     "peer": (peer_talk, noise),
-    "segment": (segment_talk, modern_segment_talk, noise),
+    "segment": (segment_talk, pravega_segment_talk, noise),
     "pravega": (pravega_talk, noise),
     "cursus": (cursus_talk, noise),
 }

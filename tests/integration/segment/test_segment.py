@@ -302,7 +302,7 @@ async def test_a_fast_writer_is_slowed_down(tmp_path: Path) -> None:
 
 
 async def test_strangers_are_told_and_let_go(node: RunningNode) -> None:
-    """Case 23, and versions of the modern dialect that nobody speaks."""
+    """Case 23, and versions of the Pravega dialect that nobody speaks."""
     for garbage in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x00\x00\x00\x00\x01\x00\x00\x00"):
         async with connect(node.addresses["segment"]) as raw:
             await raw.send(garbage)

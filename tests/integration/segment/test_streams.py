@@ -12,10 +12,10 @@ import pytest
 
 from paceline.wire.pravega import controller as c
 from paceline.wire.pravega.grpc import GrpcStatus
-from paceline.wire.segment import modern as w
+from paceline.wire.segment import pravega_messages as w
 from tests.integration.node.nodes import lone_node
 from tests.integration.segment.controller_client import CallRefused, ControllerClient
-from tests.integration.segment.test_modern import FLAGS, Raw, block, connected
+from tests.integration.segment.test_pravega import FLAGS, Raw, block, connected
 
 SCOPE = c.ScopeInfo("shop")
 

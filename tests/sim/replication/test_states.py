@@ -21,7 +21,7 @@ from tests.integration.replication.cluster import batch, produce
 from tests.sim.replication.memory_cluster import MemoryCluster, memory_cluster
 
 WRITER = bytes(range(16))
-KEY = writer_key(ProducerNamespace.SEGMENT_MODERN, WRITER)
+KEY = writer_key(ProducerNamespace.SEGMENT_PRAVEGA, WRITER)
 SETTINGS = {"segment_bytes": "1024", "min_insync_replicas": "2"}
 
 
@@ -34,7 +34,7 @@ async def store(leader: Partition, data: bytearray) -> None:
 async def append_run(leader: Partition, start: int, size: int) -> None:
     """A run of the writer's, of that many bytes."""
     marks = leader.log.producers.marks
-    run = Run(ProducerNamespace.SEGMENT_MODERN, WRITER, start, start + 1, 1, b"e" * size)
+    run = Run(ProducerNamespace.SEGMENT_PRAVEGA, WRITER, start, start + 1, 1, b"e" * size)
     await store(leader, run_batch(run, marks, 1_000))
 
 

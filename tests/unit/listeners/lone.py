@@ -31,10 +31,10 @@ from paceline.wire.native.api import PROTOCOL_VERSION, NativeApi
 from paceline.wire.native.data import Hello, HelloReply
 from paceline.wire.records import Record
 from paceline.wire.segment import messages as segment
-from paceline.wire.segment import modern
+from paceline.wire.segment import pravega_messages as pravega
 from paceline.wire.segment.client import ReplyReader
 from paceline.wire.segment.framing import HEADER, HEADER_BYTES, Direction, check_in, decode_payload
-from paceline.wire.segment.framing import encode as encode_modern
+from paceline.wire.segment.framing import encode as encode_pravega
 from paceline_node.app.boot import format_node
 from paceline_node.app.node import Node
 from paceline_node.controller.raft_types import Member
@@ -112,9 +112,9 @@ class LoneNode:
     async def segment(self) -> SegmentClient:
         return SegmentClient(await self.connect("segment"))
 
-    async def modern(self) -> ModernClient:
-        client = ModernClient(await self.connect("segment"))
-        await client.ask(modern.Hello(15, 5))
+    async def pravega(self) -> PravegaClient:
+        client = PravegaClient(await self.connect("segment"))
+        await client.ask(pravega.Hello(15, 5))
         return client
 
 
@@ -258,8 +258,8 @@ class SegmentClient:
         return self._replies.popleft()
 
 
-class ModernClient:
-    """The modern segment dialect."""
+class PravegaClient:
+    """The Pravega segment dialect."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
@@ -267,11 +267,11 @@ class ModernClient:
 
     async def ask(self, *requests: segment.SegmentMessage) -> segment.SegmentMessage:
         """The next reply."""
-        await self._stream.send_all(b"".join(map(encode_modern, requests)))
+        await self._stream.send_all(b"".join(map(encode_pravega, requests)))
         await self._fill(HEADER_BYTES)
         kind, length = HEADER.unpack_from(self._buffer)
         await self._fill(HEADER_BYTES + length)
-        cls = check_in(modern.MESSAGES, kind, length, Direction.SERVER)
+        cls = check_in(pravega.MESSAGES, kind, length, Direction.SERVER)
         payload = bytes(self._buffer[HEADER_BYTES : HEADER_BYTES + length])
         del self._buffer[: HEADER_BYTES + length]
         return decode_payload(cls, payload)

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import trio.testing
 
-from paceline.wire.segment import modern
+from paceline.wire.segment import pravega_messages as pravega
 from paceline.wire.segment.events import frame_events
 from paceline.wire.segment.messages import SegmentMessage
-from tests.unit.listeners.lone import ModernClient
+from tests.unit.listeners.lone import PravegaClient
 from tests.unit.listeners.world import world
 
 M = TypeVar("M", bound=SegmentMessage)
@@ -19,31 +19,31 @@ SEGMENT = "sc/st/0"
 WRITER, OTHER = UUID(int=1), UUID(int=2)
 
 
-async def ask(client: ModernClient, request: SegmentMessage, kind: type[M]) -> M:
+async def ask(client: PravegaClient, request: SegmentMessage, kind: type[M]) -> M:
     reply = await client.ask(request)
     assert isinstance(reply, kind), reply
     return reply
 
 
-async def set_up(client: ModernClient, segment: str) -> int:
-    request = modern.SetupAppend(1, WRITER, segment, "")
-    return (await ask(client, request, modern.AppendSetup)).last_event
+async def set_up(client: PravegaClient, segment: str) -> int:
+    request = pravega.SetupAppend(1, WRITER, segment, "")
+    return (await ask(client, request, pravega.AppendSetup)).last_event
 
 
-async def append(client: ModernClient, last: int, event: bytes) -> None:
+async def append(client: PravegaClient, last: int, event: bytes) -> None:
     run = frame_events([event])
-    block = modern.AppendBlockEnd(WRITER, len(run), run, 1, last, 100 + last)
-    await ask(client, block, modern.DataAppended)
+    block = pravega.AppendBlockEnd(WRITER, len(run), run, 1, last, 100 + last)
+    await ask(client, block, pravega.DataAppended)
 
 
-async def place_for_pieces(client: ModernClient, writer: UUID) -> str:
-    request = modern.CreateTransientSegment(2, writer, SEGMENT, "")
-    return (await ask(client, request, modern.SegmentCreated)).segment
+async def place_for_pieces(client: PravegaClient, writer: UUID) -> str:
+    request = pravega.CreateTransientSegment(2, writer, SEGMENT, "")
+    return (await ask(client, request, pravega.SegmentCreated)).segment
 
 
-async def content(client: ModernClient) -> bytes:
-    request = modern.ReadSegment(SEGMENT, 0, 1 << 20, "", 9)
-    return (await ask(client, request, modern.SegmentRead)).data
+async def content(client: PravegaClient) -> bytes:
+    request = pravega.ReadSegment(SEGMENT, 0, 1 << 20, "", 9)
+    return (await ask(client, request, pravega.SegmentRead)).data
 
 
 async def test_a_writer_appends_where_it_was_set_up_last(
@@ -52,21 +52,21 @@ async def test_a_writer_appends_where_it_was_set_up_last(
     """One writer of a segment has a place for pieces besides, on one connection: what it was told
     is stored in the segment went to the pieces, and away with them."""
     async with world(tmp_path) as node:
-        client = await node.modern()
-        assert await set_up(client, SEGMENT) == modern.NO_EVENT
+        client = await node.pravega()
+        assert await set_up(client, SEGMENT) == pravega.NO_EVENT
         pieces = await place_for_pieces(client, WRITER)
         await append(client, 0, b"one")
         assert await content(client) == frame_events([b"one"])
-        assert await set_up(client, pieces) == modern.NO_EVENT
+        assert await set_up(client, pieces) == pravega.NO_EVENT
         large = frame_events([b"large"])
-        piece = modern.ConditionalBlockEnd(WRITER, 0, 0, large, 3)
-        await ask(client, piece, modern.DataAppended)
+        piece = pravega.ConditionalBlockEnd(WRITER, 0, 0, large, 3)
+        await ask(client, piece, pravega.DataAppended)
         assert await content(client) == frame_events([b"one"])
         assert await set_up(client, SEGMENT) == 0
         await append(client, 1, b"two")
         assert await content(client) == frame_events([b"one", b"two"])
-        merge = modern.MergeSegments(4, SEGMENT, pieces, "")
-        await ask(client, merge, modern.SegmentsMerged)
+        merge = pravega.MergeSegments(4, SEGMENT, pieces, "")
+        await ask(client, merge, pravega.SegmentsMerged)
         assert await content(client) == frame_events([b"one", b"two", b"large"])
         await append(client, 2, b"three")
         assert await content(client) == frame_events([b"one", b"two", b"large", b"three"])
@@ -78,11 +78,11 @@ async def test_equal_events_are_both_there(
     """Clients take a new id for each large Event, and keep it only to say the same again."""
     event = frame_events([b"the same"])
     async with world(tmp_path) as node:
-        client = await node.modern()
+        client = await node.pravega()
         for writer in (WRITER, OTHER, OTHER):
             pieces = await place_for_pieces(client, writer)
-            piece = modern.ConditionalBlockEnd(writer, 0, 0, event, 3)
-            await ask(client, piece, modern.DataAppended)
-            merge = modern.MergeSegments(4, SEGMENT, pieces, "")
-            await ask(client, merge, modern.SegmentsMerged)
+            piece = pravega.ConditionalBlockEnd(writer, 0, 0, event, 3)
+            await ask(client, piece, pravega.DataAppended)
+            merge = pravega.MergeSegments(4, SEGMENT, pieces, "")
+            await ask(client, merge, pravega.SegmentsMerged)
         assert await content(client) == event * 2

@@ -25,7 +25,7 @@ from paceline.wire.kafka.layout import Struct
 from paceline.wire.native import groups
 from paceline.wire.native.api import NativeApi
 from paceline.wire.segment import messages as seed
-from paceline.wire.segment import modern
+from paceline.wire.segment import pravega_messages as pravega
 from paceline.wire.segment.framing import Direction, SegmentMessage
 from paceline_node.security.principals import AllowAll, Operation, Principal, Resource, refuse
 from tests.unit.listeners.lone import LoneNode, batch, lone_node
@@ -235,26 +235,26 @@ SEED_REST = {"Hello", "KeepAlive", "PartialMessage", "Padding", "Event"} | {
     "CreateBatch",  # not served
     "MergeBatch",
 }
-MODERN: tuple[seed.SegmentMessage, ...] = (
-    modern.SetupAppend(2, WRITER, SEGMENT, ""),
-    modern.ReadSegment(SEGMENT, 0, 1, "", 4),
-    modern.GetStreamSegmentInfo(5, SEGMENT, ""),
-    modern.CreateSegment(1, "sc/new/0", 0, 0, ""),
-    modern.SealSegment(6, SEGMENT, ""),
-    modern.DeleteSegment(8, SEGMENT, ""),
-    modern.TruncateSegment(7, SEGMENT, 0, ""),
-    modern.CreateTransientSegment(7, WRITER, SEGMENT, ""),
-    modern.MergeSegments(3, SEGMENT, "none", ""),
-    modern.CreateTableSegment(9, TABLE, ""),
-    modern.DeleteTableSegment(16, TABLE, False, ""),
-    modern.UpdateTableEntries(10, TABLE, "", (), -1),
-    modern.RemoveTableKeys(11, TABLE, "", (), -1),
-    modern.ReadTable(12, TABLE, "", ()),
-    modern.ReadTableKeys(13, TABLE, "", 1, b""),
-    modern.ReadTableEntries(14, TABLE, "", 1, b""),
-    modern.ReadTableEntriesDelta(15, TABLE, "", 0, 1),
+PRAVEGA: tuple[seed.SegmentMessage, ...] = (
+    pravega.SetupAppend(2, WRITER, SEGMENT, ""),
+    pravega.ReadSegment(SEGMENT, 0, 1, "", 4),
+    pravega.GetStreamSegmentInfo(5, SEGMENT, ""),
+    pravega.CreateSegment(1, "sc/new/0", 0, 0, ""),
+    pravega.SealSegment(6, SEGMENT, ""),
+    pravega.DeleteSegment(8, SEGMENT, ""),
+    pravega.TruncateSegment(7, SEGMENT, 0, ""),
+    pravega.CreateTransientSegment(7, WRITER, SEGMENT, ""),
+    pravega.MergeSegments(3, SEGMENT, "none", ""),
+    pravega.CreateTableSegment(9, TABLE, ""),
+    pravega.DeleteTableSegment(16, TABLE, False, ""),
+    pravega.UpdateTableEntries(10, TABLE, "", (), -1),
+    pravega.RemoveTableKeys(11, TABLE, "", (), -1),
+    pravega.ReadTable(12, TABLE, "", ()),
+    pravega.ReadTableKeys(13, TABLE, "", 1, b""),
+    pravega.ReadTableEntries(14, TABLE, "", 1, b""),
+    pravega.ReadTableEntriesDelta(15, TABLE, "", 0, 1),
 )
-MODERN_REST = {"Hello", "KeepAlive"} | {
+PRAVEGA_REST = {"Hello", "KeepAlive"} | {
     "AppendBlockEnd",  # of a writer, whose set-up was judged
     "ConditionalAppend",
     "ConditionalBlockEnd",
@@ -272,10 +272,10 @@ async def test_segments(node: LoneNode, guard: Guard, autojump_clock) -> None:
         await _refused(await node.segment(), request, "ErrorMessage", guard)
 
 
-async def test_modern_segments(node: LoneNode, guard: Guard, autojump_clock) -> None:
-    assert {type(each).__name__ for each in MODERN} | MODERN_REST == _of_clients(modern.MESSAGES)
-    for request in MODERN:
-        await _refused(await node.modern(), request, "ErrorMessage", guard)
+async def test_pravega_segments(node: LoneNode, guard: Guard, autojump_clock) -> None:
+    assert {type(each).__name__ for each in PRAVEGA} | PRAVEGA_REST == _of_clients(pravega.MESSAGES)
+    for request in PRAVEGA:
+        await _refused(await node.pravega(), request, "ErrorMessage", guard)
 
 
 async def _refused(client: Any, request: seed.SegmentMessage, answer: str, guard: Guard) -> None:

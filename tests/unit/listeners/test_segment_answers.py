@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from paceline.wire.segment import messages as seed
-from paceline.wire.segment import modern
+from paceline.wire.segment import pravega_messages as pravega
 from paceline.wire.segment.client import closed_block
 from paceline.wire.segment.events import frame_events
 from tests.unit.listeners.world import check, world
@@ -37,29 +37,29 @@ SEED = (
 )
 
 
-def block(writer: UUID, last: int, *events: bytes) -> modern.AppendBlockEnd:
+def block(writer: UUID, last: int, *events: bytes) -> pravega.AppendBlockEnd:
     run = frame_events(events)
-    return modern.AppendBlockEnd(writer, len(run), run, len(events), last, 100 + last)
+    return pravega.AppendBlockEnd(writer, len(run), run, len(events), last, 100 + last)
 
 
-MODERN = (
-    (modern.SetupAppend(1, WRITER, "sc/st/0", ""), "AppendSetup"),
+PRAVEGA = (
+    (pravega.SetupAppend(1, WRITER, "sc/st/0", ""), "AppendSetup"),
     (block(WRITER, 0, b"one"), "DataAppended"),
-    (modern.ConditionalBlockEnd(WRITER, 1, 7, b"bytes", 2), "ConditionalCheckFailed"),
-    (modern.SetupAppend(2, OTHER, "secret/st/9", ""), "ErrorMessage -1"),
-    (modern.SetupAppend(3, OTHER, "sc/st/9", ""), "NoSuchSegment"),
-    (modern.ReadSegment("sc/st/0", 0, 100, "", 4), "SegmentRead"),
-    (modern.ReadSegment("secret/st/9", 999, 1, "", 4), "ErrorMessage -1"),
-    (modern.ReadSegment("sc/st/9", 999, 1, "", 5), "NoSuchSegment"),
-    (modern.GetStreamSegmentInfo(6, "secret/st/9", ""), "ErrorMessage -1"),
-    (modern.TruncateSegment(7, "secret/st/9", 999, ""), "ErrorMessage -1"),
-    (modern.TruncateSegment(8, "sc/st/0", 999, ""), "ErrorMessage 2"),
-    (modern.MergeSegments(9, "secret/st/9", "none", ""), "ErrorMessage -1"),
-    (modern.MergeSegments(9, "sc/st/0", "sc/st/9", ""), "NoSuchSegment"),
-    (modern.SealSegment(10, "secret/st/9", ""), "ErrorMessage -1"),
-    (modern.SealSegment(11, "sc/st/0", ""), "SegmentSealed"),
+    (pravega.ConditionalBlockEnd(WRITER, 1, 7, b"bytes", 2), "ConditionalCheckFailed"),
+    (pravega.SetupAppend(2, OTHER, "secret/st/9", ""), "ErrorMessage -1"),
+    (pravega.SetupAppend(3, OTHER, "sc/st/9", ""), "NoSuchSegment"),
+    (pravega.ReadSegment("sc/st/0", 0, 100, "", 4), "SegmentRead"),
+    (pravega.ReadSegment("secret/st/9", 999, 1, "", 4), "ErrorMessage -1"),
+    (pravega.ReadSegment("sc/st/9", 999, 1, "", 5), "NoSuchSegment"),
+    (pravega.GetStreamSegmentInfo(6, "secret/st/9", ""), "ErrorMessage -1"),
+    (pravega.TruncateSegment(7, "secret/st/9", 999, ""), "ErrorMessage -1"),
+    (pravega.TruncateSegment(8, "sc/st/0", 999, ""), "ErrorMessage 2"),
+    (pravega.MergeSegments(9, "secret/st/9", "none", ""), "ErrorMessage -1"),
+    (pravega.MergeSegments(9, "sc/st/0", "sc/st/9", ""), "NoSuchSegment"),
+    (pravega.SealSegment(10, "secret/st/9", ""), "ErrorMessage -1"),
+    (pravega.SealSegment(11, "sc/st/0", ""), "SegmentSealed"),
     (block(WRITER, 1, b"two"), "SegmentIsSealed"),
-    (modern.DeleteSegment(12, "sc/st/0", ""), "SegmentDeleted"),
+    (pravega.DeleteSegment(12, "sc/st/0", ""), "SegmentDeleted"),
 )
 
 
@@ -76,8 +76,8 @@ async def test_the_seeds_dialect(tmp_path, autojump_clock) -> None:
     check(answers, SEED)
 
 
-async def test_the_modern_dialect(tmp_path, autojump_clock) -> None:
+async def test_the_pravega_dialect(tmp_path, autojump_clock) -> None:
     async with world(tmp_path) as node:
-        client = await node.modern()
-        answers = [told(await client.ask(request)) for request, _ in MODERN]
-    check(answers, MODERN)
+        client = await node.pravega()
+        answers = [told(await client.ask(request)) for request, _ in PRAVEGA]
+    check(answers, PRAVEGA)

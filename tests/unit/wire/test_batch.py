@@ -86,7 +86,7 @@ GOLDEN_COMPRESSED = {
 
 EXTENSION = BatchExtension(
     kind=PayloadKind.EVENTS,
-    namespace=ProducerNamespace.SEGMENT_MODERN,
+    namespace=ProducerNamespace.SEGMENT_PRAVEGA,
     producer_key=bytes(range(16)),
     producer_epoch=7,
     first_sequence=100,

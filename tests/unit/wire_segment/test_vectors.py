@@ -165,11 +165,11 @@ def test_a_header_of_2_to_the_24() -> None:
     assert served.violation.fault is Fault.E3
 
 
-def test_the_modern_dialect_announces_itself() -> None:
+def test_the_pravega_dialect_announces_itself() -> None:
     """Vector 12: the first message of the PyPI client; nothing behind it is read as ours."""
     hello = h("ffffff81 00000008 0000000f 00000005")
-    modern = h("00000001 0000002c 0000000000000001 0e63a64e8d632cc7c60b8c8a5b8be74e")
+    pravega = h("00000001 0000002c 0000000000000001 0e63a64e8d632cc7c60b8c8a5b8be74e")
     machine = ServerConnection()
-    assert machine.receive(hello + modern) == [OtherDialect(m.Hello(15, 5), modern)]
-    assert machine.receive(modern) == []
+    assert machine.receive(hello + pravega) == [OtherDialect(m.Hello(15, 5), pravega)]
+    assert machine.receive(pravega) == []
     assert ServerConnection().receive(m.encode(m.Hello(0, 0))) == [Requested(m.Hello(0, 0))]

@@ -1,4 +1,4 @@
-"""The pravega listener: the controller of the modern segment dialect, as gRPC calls over HTTP/2.
+"""The pravega listener: the controller of the Pravega segment dialect, as gRPC calls over HTTP/2.
 
 A thin driver of ``paceline/wire/pravega/grpc.py``; what the calls do is ``calls.py``'s.
 One connection::

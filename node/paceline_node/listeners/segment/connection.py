@@ -19,7 +19,7 @@ import trio
 
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.faults import ReplyCode
-from paceline.wire.segment.modern import NEWEST_VERSION, OLDEST_VERSION, speaks
+from paceline.wire.segment.pravega_messages import NEWEST_VERSION, OLDEST_VERSION, speaks
 from paceline.wire.segment.server import (
     Append,
     BlockClosed,
@@ -122,7 +122,7 @@ class SegmentConnection:
     async def run(self, stream: trio.abc.Stream) -> OtherDialect | None:
         """Serve ``stream``; the caller closes it. Returns when the client is gone, is idle for too
         long, takes nothing, or broke the protocol and was told so; or, with nothing said yet, the
-        Hello of a client that speaks the modern dialect."""
+        Hello of a client that speaks the Pravega dialect."""
         other: OtherDialect | None = None
         self._budget.join(self)
         try:

@@ -1,6 +1,6 @@
 """The segment listener: the segment protocol in both of its dialects (DESIGN 8).
 
-A client that begins with a Hello of versions 5 to 17 speaks the modern dialect, any other the
+A client that begins with a Hello of versions 5 to 17 speaks the Pravega dialect, any other the
 seed's. Thin drivers: the protocol's rules are ``paceline/wire/segment``'s, the broker's are
 ``services/segments.py``'s.
 """
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import trio
 
-from paceline.wire.segment import modern
+from paceline.wire.segment import pravega_messages as pravega
 from paceline.wire.segment.messages import MESSAGES, Direction
 from paceline_node.env import Env
 from paceline_node.listeners.segment.connection import SegmentConnection
 from paceline_node.listeners.segment.limits import ConnectionLimits, NodeBudget
 from paceline_node.listeners.segment.pravega_appends import TransientBudget
-from paceline_node.listeners.segment.pravega_connection import ModernConnection, ModernServices
+from paceline_node.listeners.segment.pravega_connection import PravegaConnection, PravegaServices
 from paceline_node.listeners.segment.pravega_tables import TableRequests
 from paceline_node.listeners.serving import Client
 from paceline_node.net.deadlines import Deadlines
@@ -50,11 +50,11 @@ class SegmentListener:
         self._budget = NodeBudget(inflight_node_bytes)
         names = {
             cls.__name__: cls.__name__.lower()
-            for cls in (*MESSAGES.values(), *modern.MESSAGES.values())
+            for cls in (*MESSAGES.values(), *pravega.MESSAGES.values())
             if Direction.CLIENT in cls.FROM
         }
         self._meters = metrics.requests_by("segment", names)
-        self._modern = ModernServices(
+        self._pravega = PravegaServices(
             env,
             turns,
             segments,
@@ -86,5 +86,5 @@ class SegmentListener:
             )
             other = await connection.run(stream)
             if other is not None:
-                modern_one = ModernConnection(self._modern, client, self._limits)
-                await modern_one.run(stream, other.rest)
+                successor = PravegaConnection(self._pravega, client, self._limits)
+                await successor.run(stream, other.rest)

@@ -1,4 +1,4 @@
-"""The appenders of one connection of the modern dialect (DESIGN 8.5).
+"""The appenders of one connection of the Pravega dialect (DESIGN 8.5).
 
 An appender is a writer's id bound to a segment; its level is the number of its last Event. Each
 append is one batch of the log, stored only behind the level that the server saw before: a block
@@ -21,7 +21,7 @@ import trio
 
 from paceline.errors import CorruptMessage, MessageTooLarge, PacelineError, SegmentSealed
 from paceline.wire.batch import PayloadKind, ProducerNamespace
-from paceline.wire.segment import modern as w
+from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.events import walk_events
 from paceline.wire.segment.faults import Fault, SegmentProtocolError
 from paceline.wire.segment.framing import HEADER, HEADER_BYTES, SegmentMessage
@@ -35,7 +35,7 @@ from paceline_node.services.segments import OpenSegment, SegmentService
 from paceline_node.storage.byte_segment_batches import Run
 from paceline_node.storage.byte_segment_state import writer_key
 
-_MODERN = ProducerNamespace.SEGMENT_MODERN
+_PRAVEGA = ProducerNamespace.SEGMENT_PRAVEGA
 _RETRY_S = 0.05
 _KEY_BYTES = 16
 Append = w.AppendBlockEnd | w.ConditionalBlockEnd | w.ConditionalAppend
@@ -87,7 +87,7 @@ class TransientBudget:
         self.used_bytes -= size
 
 
-class ModernAppends:
+class PravegaAppends:
     """``say`` sends a reply; ``end`` closes the connection, which makes real clients set up again.
     ``inflight_changed`` is called when received bytes were committed or given up."""
 
@@ -157,7 +157,7 @@ class ModernAppends:
         self._segments.writers.claim((partition.key, request.writer.bytes), turn, binding.fence)
         if binding.dead:
             return
-        key = writer_key(_MODERN, request.writer.bytes)
+        key = writer_key(_PRAVEGA, request.writer.bytes)
         level = await self._segments.level(partition, key, timeout_s=self._timeout_s)
         if not binding.dead:
             binding.level, binding.ready = level, True
@@ -244,7 +244,7 @@ class ModernAppends:
             return
         previous = binding.level
         end = marks.end_position + len(payload)
-        run = Run(_MODERN, binding.writer.bytes, previous, number, count, payload, kind)
+        run = Run(_PRAVEGA, binding.writer.bytes, previous, number, count, payload, kind)
         reply = w.DataAppended(binding.writer, number, previous, request.request_id, end)
         done = partial(self._done, binding, len(payload), reply)
         # Before the append, which may be committed, and answered, before it returns.
@@ -334,12 +334,12 @@ class ModernAppends:
         payload = bytes(transient.data)
         key = hashlib.blake2b(transient.writer.bytes + payload, digest_size=_KEY_BYTES).digest()
         level = await self._segments.level(
-            partition, writer_key(_MODERN, key), timeout_s=self._timeout_s
+            partition, writer_key(_PRAVEGA, key), timeout_s=self._timeout_s
         )
         if level == w.NO_EVENT and payload:
             count = self._count_events(payload)
             kind = PayloadKind.EVENTS if count else PayloadKind.RAW
-            run = Run(_MODERN, key, w.NO_EVENT, transient.level, max(1, count), payload, kind)
+            run = Run(_PRAVEGA, key, w.NO_EVENT, transient.level, max(1, count), payload, kind)
             await self._segments.append_and_wait(
                 partition, run, timeout_s=self._timeout_s, client=self._account
             )

@@ -1,4 +1,4 @@
-"""One connection of the modern segment dialect (DESIGN 8.5).
+"""One connection of the Pravega segment dialect (DESIGN 8.5).
 
 ::
 
@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 import trio
 
-from paceline.wire.segment import modern as w
+from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.faults import ReplyCode, SegmentProtocolError
 from paceline.wire.segment.framing import SegmentMessage
 from paceline.wire.segment.requests import Request, RequestReader, Unsupported
 from paceline_node.env import Env
 from paceline_node.listeners.segment.limits import ConnectionLimits, NodeBudget
 from paceline_node.listeners.segment.outbox import Outbox
-from paceline_node.listeners.segment.pravega_appends import Append, ModernAppends, TransientBudget
-from paceline_node.listeners.segment.pravega_requests import ModernRequests, identity_of
+from paceline_node.listeners.segment.pravega_appends import Append, PravegaAppends, TransientBudget
+from paceline_node.listeners.segment.pravega_requests import PravegaRequests, identity_of
 from paceline_node.listeners.segment.pravega_tables import TableRequests
 from paceline_node.listeners.segment.requests import InOrder
 from paceline_node.listeners.serving import Client, let_read
@@ -39,7 +39,7 @@ _MAX_REQUESTS = 64
 _SETTLE_S = 1.0
 
 
-class ModernServices(NamedTuple):
+class PravegaServices(NamedTuple):
     """What every connection of the dialect works with."""
 
     env: Env
@@ -51,10 +51,10 @@ class ModernServices(NamedTuple):
     meters: RequestMeters[str]
 
 
-class ModernConnection:
+class PravegaConnection:
     """Serves one client, which has said Hello already, to the connection's end."""
 
-    def __init__(self, services: ModernServices, client: Client, limits: ConnectionLimits) -> None:
+    def __init__(self, services: PravegaServices, client: Client, limits: ConnectionLimits) -> None:
         principal = client.principal
         self._memory = client.memory
         self._turns = services.turns
@@ -66,7 +66,7 @@ class ModernConnection:
             client.memory, limit_bytes=limits.reply_queue, stall_s=limits.idle_s, piece_bytes=0
         )
         self._over = trio.CancelScope()
-        self._appends = ModernAppends(
+        self._appends = PravegaAppends(
             services.segments,
             services.transients,
             append_timeout_s=limits.times.append_s,
@@ -77,7 +77,7 @@ class ModernConnection:
             inflight_changed=self._inflight_changed,
             account=client.account,
         )
-        self._requests = ModernRequests(
+        self._requests = PravegaRequests(
             services.env,
             services.segments,
             services.tables,

@@ -1,4 +1,4 @@
-"""Broker errors as replies of the modern dialect.
+"""Broker errors as replies of the Pravega dialect.
 
 Real clients know few of them. An error that they do not know, where they would take it for a
 failure for good, is none of them: the connection is closed then, and they try again elsewhere.
@@ -7,7 +7,7 @@ failure for good, is none of them: the connection is closed then, and they try a
 from __future__ import annotations
 
 from paceline.errors import ErrorCode, PacelineError
-from paceline.wire.segment import modern as w
+from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.framing import SegmentMessage
 from paceline_node.listeners.segment.errors import GONE, MOVED, reply_code
 

@@ -1,4 +1,4 @@
-"""Requests of the modern dialect that are not appends: set-up, reads, administration, tables.
+"""Requests of the Pravega dialect that are not appends: set-up, reads, administration, tables.
 
 Each is answered once, with its request id. Where real clients could only misunderstand an error,
 the connection is closed instead (``pravega_errors.py``).
@@ -19,7 +19,7 @@ from paceline.errors import (
     PacelineError,
     UnknownTopicOrPartition,
 )
-from paceline.wire.segment import modern as w
+from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.faults import ReplyCode
 from paceline.wire.segment.framing import SegmentMessage
 from paceline.wire.segment.names import SegmentPlace, place_of
@@ -27,7 +27,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.segment.appends import LISTENER
 from paceline_node.listeners.segment.errors import MOVED
 from paceline_node.listeners.segment.outbox import Outbox
-from paceline_node.listeners.segment.pravega_appends import ModernAppends
+from paceline_node.listeners.segment.pravega_appends import PravegaAppends
 from paceline_node.listeners.segment.pravega_errors import reply_to
 from paceline_node.listeners.segment.pravega_tables import TableRequests
 from paceline_node.listeners.segment.reading import (
@@ -46,7 +46,7 @@ from paceline_node.services.segments import SegmentService
 _Handler = Callable[[Any], Awaitable[None]]
 
 
-class ModernRequests:
+class PravegaRequests:
     """Carries out one connection's requests; ``end`` closes the connection."""
 
     def __init__(
@@ -56,7 +56,7 @@ class ModernRequests:
         tables: TableRequests,
         principal: Principal,
         outbox: Outbox,
-        appends: ModernAppends,
+        appends: PravegaAppends,
         times: RequestTimes,
         meters: RequestMeters[str],
         *,

@@ -1,4 +1,4 @@
-"""Table segments of the modern dialect: what reader groups keep their state in.
+"""Table segments of the Pravega dialect: what reader groups keep their state in.
 
 Requests become those of ``services/tables.py``, which any node answers: real clients stay with the
 node that they were told when they opened a table.
@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline.errors import StorageFull
 from paceline.wire.peer.tables import TableAnswer, TableOperation, TableRequest, TableStatus
-from paceline.wire.segment import modern as w
+from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.fields import TableEntry, TableKey
 from paceline.wire.segment.framing import SegmentMessage
 from paceline_node.security.principals import Principal

@@ -1,4 +1,4 @@
-"""Messages of the modern dialect, versions 5 to 17 (DESIGN 6).
+"""Messages of the Pravega dialect, versions 5 to 17 (DESIGN 6).
 
 The framing is that of ``framing.py``; strings are plain UTF-8. Requests carry a request id, which
 the reply repeats: a reply with another one makes real clients drop the connection. Real decoders

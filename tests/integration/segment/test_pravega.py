@@ -1,4 +1,4 @@
-"""The modern dialect on a node: what real clients are answered (wire/segment/DESIGN 6)."""
+"""The Pravega dialect on a node: what real clients are answered (wire/segment/DESIGN 6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from paceline.client import connect as connect_client
-from paceline.wire.segment import modern as w
+from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.events import frame_events
 from paceline.wire.segment.fields import TableKey
 from paceline.wire.segment.framing import (
@@ -272,7 +272,7 @@ async def test_what_is_not_served_and_not_allowed(raw: Raw) -> None:
 
 
 async def test_other_protocols_see_each_event(node: RunningNode, raw: Raw) -> None:
-    """wire/DESIGN 2.2: Events of the modern dialect are records too; raw bytes are one record."""
+    """wire/DESIGN 2.2: Events of the Pravega dialect are records too; raw bytes are one record."""
     writer = uuid4()
     await raw.set_up(writer)
     await raw.ask(block(writer, 2, b"one", b"two"), w.DataAppended)

@@ -1,4 +1,4 @@
-"""The modern dialect: captured vectors, every message, requests out of hostile bytes."""
+"""The Pravega dialect: captured vectors, every message, requests out of hostile bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.wire.segment import modern as w
+from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.faults import Fault, SegmentProtocolError
 from paceline.wire.segment.fields import TableKey
 from paceline.wire.segment.framing import (
