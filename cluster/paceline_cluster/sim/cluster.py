@@ -16,7 +16,7 @@ from paceline.client.transport import Dial
 from paceline.types import NodeId
 from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.machine import Machine
-from paceline_cluster.sim.plan import Guest
+from paceline_cluster.sim.plan import ForeignClient
 from paceline_node.app.boot import format_node
 from paceline_node.app.node import Node
 from paceline_node.controller.raft_types import Member
@@ -26,10 +26,10 @@ from paceline_node.storage.layout import DirectoryMeta
 
 V1_PORT, NATIVE_PORT, PEER_PORT, SEGMENT_PORT = 9092, 7400, 7401, 12345
 CURSUS_PORT, KAFKA_PORT = 9000, 9192
-_GUEST_PORTS = {
-    Guest.CURSUS: ("cursus", CURSUS_PORT),
-    Guest.KAFKA: ("coordinator", KAFKA_PORT),
-    Guest.COORDINATOR: ("coordinator", KAFKA_PORT),
+_FOREIGN_PORTS = {
+    ForeignClient.CURSUS: ("cursus", CURSUS_PORT),
+    ForeignClient.KAFKA: ("coordinator", KAFKA_PORT),
+    ForeignClient.COORDINATOR: ("coordinator", KAFKA_PORT),
 }
 
 CHAOS_TIMING = {
@@ -59,13 +59,14 @@ production's timing. What only says that nothing happened is rarer than there.""
 @dataclass(frozen=True)
 class Shape:
     """A cluster's size and settings. ``settings`` come on top of the timing of the chaos tests;
-    ``spares`` are machines that join later, if at all. Nodes listen for ``guests`` besides."""
+    ``spares`` are machines that join later, if at all. Nodes listen for ``foreign_clients``
+    besides."""
 
     nodes: int = 3
     voters: int = 3
     spares: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
-    guests: tuple[Guest, ...] = ()
+    foreign_clients: tuple[ForeignClient, ...] = ()
 
 
 def host_of(number: int) -> str:
@@ -125,7 +126,7 @@ class SimCluster:
             ("native", NATIVE_PORT),
             ("peer", PEER_PORT),
             ("segment", SEGMENT_PORT),
-            *dict.fromkeys(_GUEST_PORTS[guest] for guest in self.shape.guests),
+            *dict.fromkeys(_FOREIGN_PORTS[client] for client in self.shape.foreign_clients),
         )
         listeners = load(
             flags=["listeners=" + ",".join(f"{kind}://{host}:{port}" for kind, port in ports)]

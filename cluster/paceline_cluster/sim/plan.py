@@ -20,7 +20,7 @@ LEDGER = "ledger"
 COPIES = "copies"
 TALLIES = "tallies"
 TRAILS = "trails"
-_GUEST_PAUSE_S = 0.2
+_FOREIGN_PAUSE_S = 0.2
 _FIRST_BESIDES = 10_000
 """Where the numbers of faults begin that strike beside the others."""
 _OFTEN = {"log.retention_check_ms": "400", "log.compaction_check_ms": "700"}
@@ -30,15 +30,15 @@ _CROWD_PIECE_BYTES = 8192
 by less over a slow network, nothing would ever be in sync."""
 
 
-class Guest(enum.Enum):
-    """A protocol of another broker, whose clients may work in a run."""
+class ForeignClient(enum.Enum):
+    """Clients of another broker, by their protocol, that may work in a run."""
 
     CURSUS = "cursus"
     KAFKA = "kafka"
     COORDINATOR = "coordinator"
 
 
-_TRANSACTIONAL = (Guest.CURSUS, Guest.KAFKA)
+_TRANSACTIONAL = (ForeignClient.CURSUS, ForeignClient.KAFKA)
 _COPYING = 0.25
 
 
@@ -96,16 +96,16 @@ def places_of(topics: Iterable[TopicPlan]) -> list[tuple[str, int]]:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A whole run. ``writers``, ``readers`` and so on are counts of clients (``line_``: of V1);
-    where there are ``streamers``, others use segments too. Each of ``guests`` brings a few clients,
-    those of ``copying_guests`` some that copy a topic in transactions, too.
-    ``pause_s`` bounds a writer's pause between two writes. ``crowd`` of the writers go when all is
-    healed: they write more than replicas that are behind can bear. ``spares`` are machines that
-    have a disk but no process until a fault starts one. ``losses`` is how many machines may have
-    lost data at a time; above min ISR - 1 the cluster need not become whole again, but must not
-    lie. ``keepings`` are the ways in which further topics do not keep all. ``troubled`` of the
-    ``members`` are static, slow or hang, and read a topic that dies now and then. ``audience`` is
-    the size of a Kafka group that reads nothing. ``labourers`` are members of a native group that
-    say what they have worked through."""
+    where there are ``streamers``, others use segments too. Each of ``foreign_clients`` brings a
+    few, each of ``foreign_copiers`` some that copy a topic in transactions, too. ``pause_s`` bounds
+    a writer's pause between two writes. ``crowd`` of the writers go when all is healed: they write
+    more than replicas that are behind can bear. ``spares`` are machines that have a disk but no
+    process until a fault starts one. ``losses`` is how many machines may have lost data at a time;
+    above min ISR - 1 the cluster need not become whole again, but must not lie. ``keepings`` are
+    the ways in which further topics do not keep all. ``troubled`` of the ``members`` are static,
+    slow or hang, and read a topic that dies now and then. ``audience`` is the size of a Kafka group
+    that reads nothing. ``labourers`` are members of a native group that say what they have worked
+    through."""
 
     seed: int
     profile: str
@@ -128,8 +128,8 @@ class Plan:
     streamers: int = 0
     copiers: int = 0
     crowd: int = 0
-    guests: tuple[Guest, ...] = ()
-    copying_guests: tuple[Guest, ...] = ()
+    foreign_clients: tuple[ForeignClient, ...] = ()
+    foreign_copiers: tuple[ForeignClient, ...] = ()
     pipelines: int = 1
     namers: int = 0
     keepings: tuple[Keeping, ...] = ()
@@ -147,15 +147,15 @@ class Plan:
         """Where the first topic is copied to, in transactions."""
         return replace(self.topics[0], name=COPIES, partitions=1)
 
-    def guest_copies(self, guest: Guest) -> TopicPlan:
-        """Where clients of ``guest`` copy the first topic to."""
-        return replace(self.copies, name=f"{COPIES}.{guest.value}")
+    def foreign_copies(self, client: ForeignClient) -> TopicPlan:
+        """Where clients of ``client`` copy the first topic to."""
+        return replace(self.copies, name=f"{COPIES}.{client.value}")
 
     @property
     def all_copies(self) -> tuple[TopicPlan, ...]:
         """All topics that others are copied to."""
         own = (self.copies,) if self.copiers else ()
-        return (*own, *[self.guest_copies(guest) for guest in self.copying_guests])
+        return (*own, *[self.foreign_copies(client) for client in self.foreign_copiers])
 
     @property
     def tallies(self) -> TopicPlan:
@@ -177,15 +177,15 @@ class Plan:
         return (*self.topics, *trails)
 
     @property
-    def guest_pause_s(self) -> float:
-        """Bounds the pause of a guest between two writes: there are few, and they take it easy."""
-        return max(self.pause_s, _GUEST_PAUSE_S)
+    def foreign_pause_s(self) -> float:
+        """Bounds the pause of foreign writers between two writes: they are few, and in no haste."""
+        return max(self.pause_s, _FOREIGN_PAUSE_S)
 
     @property
     def all_topics(self) -> tuple[TopicPlan, ...]:
         """Those that are written to by clients, and read by all."""
         ledger = (self.ledger,) if self.transactors else ()
-        tallies = (self.tallies,) if Guest.CURSUS in self.guests else ()
+        tallies = (self.tallies,) if ForeignClient.CURSUS in self.foreign_clients else ()
         return (*self.topics, *ledger, *tallies)
 
     @property
@@ -221,7 +221,7 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
     length = profile.seconds if seconds is None else seconds
     workers = _workers(seed, profile)
     is_busy = bool(workers.streamers or workers.transactors)
-    guests = _guests(seed, profile, is_busy=is_busy)
+    foreign_clients = _foreign_clients(seed, profile, is_busy=is_busy)
     return Plan(
         seed=seed,
         profile=profile.name,
@@ -248,8 +248,8 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         crowd=profile.crowd,
         pipelines=profile.pipelines,
         namers=profile.namers,
-        guests=guests,
-        copying_guests=_copying_guests(seed, profile, guests),
+        foreign_clients=foreign_clients,
+        foreign_copiers=_foreign_copiers(seed, profile, foreign_clients),
         keepings=_keepings(seed, profile),
         audience=random.Random(f"{seed}/{profile.name}/audience").choice(profile.audiences),
     )
@@ -317,22 +317,25 @@ def _workers(seed: int, profile: Profile) -> _Workers:
     return _Workers(members, line_writers, line_members, transactors, copiers, streamers)
 
 
-def _guests(seed: int, profile: Profile, *, is_busy: bool) -> tuple[Guest, ...]:
+def _foreign_clients(seed: int, profile: Profile, *, is_busy: bool) -> tuple[ForeignClient, ...]:
     """Which other protocols have clients in a run: none, one or two; where transactions or segments
     cost much already, one at most. Drawn apart, so that nothing else of a seed depends on it."""
+    # Another word here would be another plan of every seed.
     rng = random.Random(f"{seed}/{profile.name}/guests")
     count = rng.choice((0, 1, 1, 2))
-    found = rng.sample(list(Guest), min(count, len(Guest)))
-    always = [Guest(name) for name in profile.invites]
+    found = rng.sample(list(ForeignClient), min(count, len(ForeignClient)))
+    always = [ForeignClient(name) for name in profile.foreign_clients]
     return tuple(dict.fromkeys((*always, *(found[:1] if is_busy else found))))
 
 
-def _copying_guests(seed: int, profile: Profile, guests: Iterable[Guest]) -> tuple[Guest, ...]:
-    """Those of ``guests`` that have transactions, now and then: they cost as much as all else of
-    theirs. Drawn apart."""
+def _foreign_copiers(
+    seed: int, profile: Profile, foreign_clients: Iterable[ForeignClient]
+) -> tuple[ForeignClient, ...]:
+    """Those of ``foreign_clients`` that have transactions, now and then: they cost as much as all
+    else of theirs. Drawn apart."""
     rng = random.Random(f"{seed}/{profile.name}/copying guests")
-    able = [guest for guest in guests if guest in _TRANSACTIONAL]
-    return tuple(guest for guest in able if rng.random() < _COPYING)
+    able = [client for client in foreign_clients if client in _TRANSACTIONAL]
+    return tuple(client for client in able if rng.random() < _COPYING)
 
 
 def _keepings(seed: int, profile: Profile) -> tuple[Keeping, ...]:

@@ -14,16 +14,16 @@ _BOTH = (FlushMode.GROUP, FlushMode.GROUP, FlushMode.BATCH, FlushMode.INTERVAL)
 class Profile:
     """``faults`` are weights by kind (``faults.py``), one strikes every ``slot_s`` seconds; where
     ``rough`` is off, the network is perfect besides. ``spares`` are machines that may join,
-    ``losses`` how many may have lost data at a time, ``crowd`` how many writers come on
-    top of the others until all is healed; where there is one, nobody pauses. ``invites`` are guests
+    ``losses`` how many may have lost data at a time, ``crowd`` how many writers come on top of the
+    others until all is healed; where there is one, nobody pauses. ``foreign_clients`` are those
     that are always there; where Kafka is one, there are ``pipelines`` producers of it with several
     requests in flight. ``pauses_s`` are bounds of a writer's pause: where faults matter more than
     load, longer ones give more seeds. A run has two of the ``keepings``: ways in which topics do
     not keep all that is written. ``besides`` are weights of faults that strike now and then beside
     the others. Of Kafka's clients ``namers`` ask for producer ids alone. ``settings`` are those of
-    its nodes. ``troubled`` members of the group are there besides, and beside Kafka's
-    clients a group of as many members as one of ``audiences``. So many ``labourers`` say what they
-    have worked through."""
+    its nodes. ``troubled`` members of the group are there besides, and beside Kafka's clients a
+    group of as many members as one of ``audiences``. So many ``labourers`` say what they have
+    worked through."""
 
     name: str
     about: str
@@ -36,7 +36,7 @@ class Profile:
     spares: int = 0
     losses: int = 1
     crowd: int = 0
-    invites: tuple[str, ...] = ()
+    foreign_clients: tuple[str, ...] = ()
     pipelines: int = 1
     pauses_s: tuple[float, ...] = (0.05, 0.1, 0.3)
     keepings: tuple[str, ...] = ()
@@ -279,7 +279,7 @@ SEQUENCES = Profile(
     "min ISR changes under producers that have several requests in flight",
     {"min-isr": 50, "kill": 5, "cut": 10, "suspend": 30, "move": 10, "wipe": 3},
     slot_s=(0.05, 0.5),
-    invites=("kafka",),
+    foreign_clients=("kafka",),
     pipelines=3,
     nodes=(3, 3, 3, 4),
     besides=_DISK_BESIDES,
@@ -291,7 +291,7 @@ FORGETFUL = Profile(
     slot_s=(0.1, 0.9),
     flush_modes=_DURABLE,
     nodes=_FEW,
-    invites=("cursus",),
+    foreign_clients=("cursus",),
     pauses_s=_SLOW,
     keepings=("trimmed", "events", "seasons", "states"),
     besides=_DISK_BESIDES,
@@ -312,7 +312,7 @@ FORCED = Profile(
     slot_s=(0.5, 2.0),
     flush_modes=_DURABLE,
     nodes=(3,),
-    invites=("kafka",),
+    foreign_clients=("kafka",),
     namers=2,
     settings={"broker.session_ms": "3000", "replication.lag_max_ms": "4000"},
 )
@@ -338,7 +338,7 @@ AUDIENCE = Profile(
     {"kill": 25, "stop": 15, "suspend": 15, "cut": 20, "move": 10, "reset": 10, "slow-link": 5},
     slot_s=(1.0, 3.0),
     nodes=(3,),
-    invites=("kafka",),
+    foreign_clients=("kafka",),
     pauses_s=_SLOW,
     audiences=(100, 200, 300),
 )

@@ -20,7 +20,7 @@ from paceline_cluster.sim.cluster import Shape, SimCluster
 from paceline_cluster.sim.copier import what_is_wrong_with_copies
 from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.faults import Faults
-from paceline_cluster.sim.foreign_clients.copied import what_is_wrong_with_guests
+from paceline_cluster.sim.foreign_clients.copied import what_is_wrong_with_foreign_copies
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.keeping.keepers import Keepers
 from paceline_cluster.sim.liveness import Health
@@ -141,7 +141,9 @@ class Run:
         plan, rng = self.plan, self._rng
         self.fabric = Fabric(random.Random(rng.getrandbits(64)), plan.weather)
         await nursery.start(self.fabric.run)
-        shape = Shape(plan.nodes, plan.voters, plan.spares, plan.node_settings, plan.guests)
+        shape = Shape(
+            plan.nodes, plan.voters, plan.spares, plan.node_settings, plan.foreign_clients
+        )
         cluster = self.cluster = SimCluster(
             shape,
             self.fabric,
@@ -286,7 +288,7 @@ class Run:
             )
             if self.plan.copiers:
                 await while_connected(self.cluster, "10.0.2.1", self._rng, self._judge_copies)
-            problem = await what_is_wrong_with_guests(
+            problem = await what_is_wrong_with_foreign_copies(
                 workers.writers, self.cluster, "10.0.2.1", self._rng
             )
             if problem is not None:

@@ -90,7 +90,7 @@ def _emptier(search: _Search) -> Iterator[Plan]:
     yield replace(search.plan, seconds=min(search.plan.seconds, last + _AFTER_S))
     yield replace(search.plan, topics=search.plan.topics[:1])
     yield replace(search.plan, readers=0)
-    yield replace(search.plan, copying_guests=())
+    yield replace(search.plan, foreign_copiers=())
     while search.plan.writers > 1 and search.may_go_on:
         before = search.plan.writers
         yield replace(search.plan, writers=before - 1)

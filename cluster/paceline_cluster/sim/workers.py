@@ -15,7 +15,7 @@ from paceline.types import TopicPartition
 from paceline_cluster.chaos.member import AUDITORS, Asking, ask_offsets
 from paceline_cluster.sim.cluster import SEGMENT_PORT, SimCluster
 from paceline_cluster.sim.copier import SimCopier
-from paceline_cluster.sim.foreign_clients.invitation import invited, last_questions
+from paceline_cluster.sim.foreign_clients.workers import foreign_workers, last_questions
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.keeping.keepers import Keepers
 from paceline_cluster.sim.labour import OVERSEERS, Labourer
@@ -113,9 +113,9 @@ def gather(
         writers.append(SegmentWriters("crew", plan, judge, fork()))
         others.append(StreamReader("sr", judge, fork()))
         others.append(Keeper("keeper", plan, judge, fork()))
-    guest_writers, guest_readers = invited(plan, recorder)
-    writers += [*guest_writers, *keepers.writers]
-    others += [*guest_readers, *keepers.others]
+    foreign_writers, foreign_readers = foreign_workers(plan, recorder)
+    writers += [*foreign_writers, *keepers.writers]
+    others += [*foreign_readers, *keepers.others]
     return Workers(writers, others, crowd)
 
 

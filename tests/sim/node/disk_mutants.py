@@ -339,7 +339,7 @@ MUTANTS: Sequence[NodeMutant] = (
         FORCED,
         _patch(force_quorum, "_records", _without_new_ids),
         seed=1,
-        guests=True,
+        foreign_clients=True,
     ),
     NodeMutant(
         "files are whosesoever",
@@ -357,14 +357,14 @@ MUTANTS: Sequence[NodeMutant] = (
         _patch(TopicIds, "holds", _holds_by_name),
         seed=72,
         rare=True,
-        guests=True,
+        foreign_clients=True,
     ),
     NodeMutant(
         "what was deleted is forgotten",
         FORGETFUL,
         _patch(Replica, "begin_anew", _begin_without_memory),
         seed=1,
-        guests=True,
+        foreign_clients=True,
     ),
     NodeMutant(
         "versions are those of the events left",
@@ -372,6 +372,6 @@ MUTANTS: Sequence[NodeMutant] = (
         _patch(event_streams, "_version", _version_of_what_is_left),
         seed=18,
         rare=True,
-        guests=True,
+        foreign_clients=True,
     ),
 )

@@ -44,9 +44,9 @@ from tests.sim.replication.mutants import Patch
 @dataclass(frozen=True)
 class NodeMutant:
     """``budget`` seeds of ``profile`` must suffice; ``seed`` is the first that was found to. They
-    are runs of ``seconds`` without transactions, segments and guests, unless ``whole``; guests stay
-    where it needs ``guests``. Most seeds miss a ``rare`` one, and any change of what nodes do moves
-    those that show it: it has 200, and ``scripts/test slow`` alone looks for it."""
+    are runs of ``seconds`` without transactions, segments and foreign clients, unless ``whole``;
+    foreign clients stay where it needs them. Most seeds miss a ``rare`` one, and any change of what
+    nodes do moves those that show it: it has 200, and ``scripts/test slow`` alone looks for it."""
 
     name: str
     profile: Profile
@@ -54,7 +54,7 @@ class NodeMutant:
     seed: int
     budget: int = 10
     whole: bool = False
-    guests: bool = False
+    foreign_clients: bool = False
     seconds: float = 6.0
     rare: bool = False
 
@@ -172,7 +172,12 @@ MUTANTS = (
         "V1 calls unknown outcomes refusals", FLAP, _unknown_outcomes_called_refusals, seed=1
     ),
     NodeMutant(
-        "sequence gaps are accepted", SEQUENCES, _gaps_are_accepted, seed=7, guests=True, rare=True
+        "sequence gaps are accepted",
+        SEQUENCES,
+        _gaps_are_accepted,
+        seed=7,
+        foreign_clients=True,
+        rare=True,
     ),
     NodeMutant("HW without min ISR", MIXED, core("HW without min ISR"), seed=2),
     NodeMutant("sticky ELR", MIXED, core("sticky ELR"), seed=0),

@@ -12,13 +12,13 @@ from unittest import mock
 import pytest
 
 from paceline_cluster.sim.foreign_clients.audience import GROUP, Audience
-from paceline_cluster.sim.plan import Guest, Plan
+from paceline_cluster.sim.plan import ForeignClient, Plan
 from paceline_node.groups import kafka_groups
 from paceline_node.groups.kafka_answers import Answers
 from paceline_node.groups.kafka_roster import Roster
 from paceline_node.groups.kafka_rounds import Synced
 from paceline_node.groups.keys import Family, GroupKey
-from tests.sim.node.guest_stories import coordinator_of, cut_off
+from tests.sim.node.foreign_client_stories import coordinator_of, cut_off
 from tests.sim.node.story import Story, find, plan_of, play
 
 pytestmark = pytest.mark.timeout(900)
@@ -28,7 +28,9 @@ KEY = GroupKey(Family.KAFKA, GROUP)
 
 
 def plan() -> Plan:
-    return replace(plan_of(), guests=(Guest.KAFKA,), audience=SIZE, readers=0, pause_s=0.5)
+    return replace(
+        plan_of(), foreign_clients=(ForeignClient.KAFKA,), audience=SIZE, readers=0, pause_s=0.5
+    )
 
 
 async def it_falls(story: Story) -> None:

@@ -11,13 +11,13 @@ import pytest
 import trio
 
 from paceline_cluster.sim.foreign_clients.driven_member import GROUP
-from paceline_cluster.sim.plan import Guest
+from paceline_cluster.sim.plan import ForeignClient
 from paceline_node.groups.driven_groups import DrivenGroups, coordinator_key
 from paceline_node.groups.driven_state import DrivenGroup
 from paceline_node.groups.records import Group
 from paceline_node.state_machines.replica import MachineReplica
-from tests.sim.node.guest_stories import (
-    GuestMutant,
+from tests.sim.node.foreign_client_stories import (
+    ForeignClientMutant,
     all_of,
     check_found,
     coordinator_of,
@@ -50,7 +50,10 @@ async def leave_one_behind(story: Story) -> None:
 
 
 def test_driven_consumers_are_told_the_truth() -> None:
-    play(all_of(reset, depose, leave_one_behind), plan(Guest.COORDINATOR, partitions=PARTITIONS))
+    play(
+        all_of(reset, depose, leave_one_behind),
+        plan(ForeignClient.COORDINATOR, partitions=PARTITIONS),
+    )
 
 
 # --- wrong versions of single rules ---------------------------------------------------------------
@@ -70,13 +73,13 @@ def _the_next_coordinator_waits_for_nobody() -> Iterator[None]:
 
 
 FOUND = (
-    GuestMutant(
+    ForeignClientMutant(
         "the next coordinator waits for nobody",
         _the_next_coordinator_waits_for_nobody,
         leave_one_behind,
         "still reads it",
     ),
-    GuestMutant(
+    ForeignClientMutant(
         "groups answer before their change is committed",
         lambda: mock.patch.object(MachineReplica, "uncommitted", return_value=None),
         all_of(*[depose_coordinator(coordinator_key(GROUP))] * 2),
@@ -86,5 +89,5 @@ FOUND = (
 
 
 @pytest.mark.parametrize("mutant", FOUND, ids=lambda mutant: mutant.name)
-def test_mutant_is_found(mutant: GuestMutant) -> None:
-    check_found(mutant, plan(Guest.COORDINATOR, partitions=PARTITIONS))
+def test_mutant_is_found(mutant: ForeignClientMutant) -> None:
+    check_found(mutant, plan(ForeignClient.COORDINATOR, partitions=PARTITIONS))

@@ -13,7 +13,7 @@ import trio
 
 from paceline.types import Acks
 from paceline_cluster.sim.foreign_clients.cursus_member import GROUP
-from paceline_cluster.sim.plan import Guest
+from paceline_cluster.sim.plan import ForeignClient
 from paceline_node.groups.cursus_groups import CursusGroups, cursus_key
 from paceline_node.listeners.cursus import produce as cursus_produce
 from paceline_node.listeners.cursus.readers import GroupReaders
@@ -21,8 +21,8 @@ from paceline_node.replication.partition import Partition
 from paceline_node.services import sequenced_records
 from paceline_node.services.sequenced_records import RecordsWish
 from paceline_node.state_machines.replica import MachineReplica
-from tests.sim.node.guest_stories import (
-    GuestMutant,
+from tests.sim.node.foreign_client_stories import (
+    ForeignClientMutant,
     all_of,
     check_found,
     depose,
@@ -42,7 +42,10 @@ PARTITIONS = 2
 
 
 def test_cursus_clients_are_told_the_truth() -> None:
-    play(all_of(reset, depose, kill), replace(plan(Guest.CURSUS, partitions=PARTITIONS), seed=2))
+    play(
+        all_of(reset, depose, kill),
+        replace(plan(ForeignClient.CURSUS, partitions=PARTITIONS), seed=2),
+    )
 
 
 # --- wrong versions of single rules ---------------------------------------------------------------
@@ -82,32 +85,32 @@ def _no_generation_is_looked_at() -> Iterator[None]:
 
 
 FOUND = (
-    GuestMutant(
+    ForeignClientMutant(
         "acks=-1 is answered at append",
         _set(cursus_produce, "RecordsWish", _wish_for_little),
         depose,
         "acknowledged write lost",
     ),
-    GuestMutant(
+    ForeignClientMutant(
         "numbers seen before are stored again",
         _set(sequenced_records, "select_new", _all_are_new),
         reset,
         "stored twice",
     ),
-    GuestMutant(
+    ForeignClientMutant(
         "what is said again is acknowledged at once",
         _set(Partition, "produce", _repetitions_need_nobody),
         depose,
         "",
     ),
-    GuestMutant("reads go to the log end", readable_to_the_log_end, depose, ""),
-    GuestMutant(
+    ForeignClientMutant("reads go to the log end", readable_to_the_log_end, depose, ""),
+    ForeignClientMutant(
         "no generation is looked at",
         _no_generation_is_looked_at,
         share,
         "commit of an old generation",
     ),
-    GuestMutant(
+    ForeignClientMutant(
         "groups answer before their change is committed",
         _set(MachineReplica, "uncommitted", lambda *_: None),
         depose_coordinator(cursus_key(GROUP, TOPIC)),
@@ -117,5 +120,5 @@ FOUND = (
 
 
 @pytest.mark.parametrize("mutant", FOUND, ids=lambda mutant: mutant.name)
-def test_mutant_is_found(mutant: GuestMutant) -> None:
-    check_found(mutant, plan(Guest.CURSUS, partitions=PARTITIONS))
+def test_mutant_is_found(mutant: ForeignClientMutant) -> None:
+    check_found(mutant, plan(ForeignClient.CURSUS, partitions=PARTITIONS))

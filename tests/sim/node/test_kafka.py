@@ -11,15 +11,15 @@ import pytest
 from paceline.types import Acks
 from paceline_cluster.sim.foreign_clients import member
 from paceline_cluster.sim.foreign_clients.kafka_member import GROUP
-from paceline_cluster.sim.plan import Guest
+from paceline_cluster.sim.plan import ForeignClient
 from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.listeners.kafka import produce as kafka_produce
 from paceline_node.replication import partition as partition_module
 from paceline_node.replication.sequences import NEW
 from paceline_node.state_machines.replica import MachineReplica
-from tests.sim.node.guest_stories import (
-    GuestMutant,
+from tests.sim.node.foreign_client_stories import (
+    ForeignClientMutant,
     all_of,
     check_found,
     depose,
@@ -39,7 +39,7 @@ PARTITIONS = 2
 
 
 def test_kafka_clients_are_told_the_truth() -> None:
-    play(all_of(reset, depose, kill), plan(Guest.KAFKA, partitions=PARTITIONS))
+    play(all_of(reset, depose, kill), plan(ForeignClient.KAFKA, partitions=PARTITIONS))
 
 
 # --- wrong versions of single rules ---------------------------------------------------------------
@@ -70,28 +70,28 @@ def _any_generation_commits() -> Iterator[None]:
 
 
 FOUND = (
-    GuestMutant(
+    ForeignClientMutant(
         "acks=-1 is answered at append",
         _set(kafka_produce, "Acks", _FewAcks()),
         depose,
         "OutOfOrderSequence",
     ),
-    GuestMutant(
+    ForeignClientMutant(
         "repetitions are stored again",
         _set(partition_module, "judge", lambda *_: NEW),
         reset,
         "stored twice",
     ),
-    GuestMutant(
+    ForeignClientMutant(
         "reads go to the log end", readable_to_the_log_end, all_of(depose, depose, depose), ""
     ),
-    GuestMutant(
+    ForeignClientMutant(
         "commits of any generation count",
         _any_generation_commits,
         share,
         "commit of an old generation",
     ),
-    GuestMutant(
+    ForeignClientMutant(
         "groups answer before their change is committed",
         _set(MachineReplica, "uncommitted", lambda *_: None),
         depose_coordinator(GroupKey(Family.KAFKA, GROUP)),
@@ -101,5 +101,5 @@ FOUND = (
 
 
 @pytest.mark.parametrize("mutant", FOUND, ids=lambda mutant: mutant.name)
-def test_mutant_is_found(mutant: GuestMutant) -> None:
-    check_found(mutant, plan(Guest.KAFKA, partitions=PARTITIONS))
+def test_mutant_is_found(mutant: ForeignClientMutant) -> None:
+    check_found(mutant, plan(ForeignClient.KAFKA, partitions=PARTITIONS))

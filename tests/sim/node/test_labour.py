@@ -51,7 +51,7 @@ def test_without_the_rule_it_is_found_out(mutant: Mutant) -> None:
     told = []
     with mock.patch.object(mutant.target, mutant.method, mutant.broken):
         for seed in (mutant.seed, *range(BUDGET)):
-            plan = replace(draw(seed, LABOUR, seconds=6.0), guests=(), copying_guests=())
+            plan = replace(draw(seed, LABOUR, seconds=6.0), foreign_clients=(), foreign_copiers=())
             found = run(replace(plan, transactors=0, copiers=0, streamers=0)).violation
             if found is not None:
                 assert "committed" in str(found)

@@ -26,7 +26,7 @@ from paceline.wire.kafka import records as wire
 from paceline_cluster.sim.foreign_clients.kafka import KafkaCluster, kafka_cluster, raise_for
 from paceline_cluster.sim.foreign_clients.links import AGAIN_S
 from paceline_cluster.sim.keeping.memories import differing_memories
-from paceline_cluster.sim.plan import Guest, Plan
+from paceline_cluster.sim.plan import ForeignClient, Plan
 from paceline_cluster.sim.workload import wall_ms, while_connected
 from paceline_node.replication import producer_quota
 from paceline_node.replication.partition import Partition
@@ -52,7 +52,12 @@ _FIRST_ID = 2**40
 def plan() -> Plan:
     settings = {"limits.partition_producers": str(BOUND)}
     return replace(
-        plan_of(), settings=settings, pause_s=0.5, guests=(Guest.KAFKA,), pipelines=0, readers=0
+        plan_of(),
+        settings=settings,
+        pause_s=0.5,
+        foreign_clients=(ForeignClient.KAFKA,),
+        pipelines=0,
+        readers=0,
     )
 
 

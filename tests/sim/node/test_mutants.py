@@ -23,8 +23,15 @@ def plan_of(mutant: NodeMutant, seed: int) -> Plan:
     if mutant.whole:
         return draw(seed, profile)
     plan = draw(seed, profile, seconds=mutant.seconds)
-    guests = plan.guests if mutant.guests else ()
-    return replace(plan, transactors=0, copiers=0, streamers=0, guests=guests, copying_guests=())
+    foreign_clients = plan.foreign_clients if mutant.foreign_clients else ()
+    return replace(
+        plan,
+        transactors=0,
+        copiers=0,
+        streamers=0,
+        foreign_clients=foreign_clients,
+        foreign_copiers=(),
+    )
 
 
 def find(mutant: NodeMutant) -> str | None:

@@ -1,4 +1,5 @@
-"""The last reading of what guests have copied in transactions, for the judge (``copy_rule.py``)."""
+"""The last reading of what foreign clients have copied in transactions, for the judge
+(``copy_rule.py``)."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from paceline.client import Client, Position
 from paceline.types import TopicPartition
 from paceline_cluster.chaos.copies import Copying
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.foreign_clients.copier import GuestCopier
+from paceline_cluster.sim.foreign_clients.copier import ForeignCopier
 from paceline_cluster.sim.foreign_clients.copy_rule import CopyRule, Read
-from paceline_cluster.sim.plan import Guest, Plan
+from paceline_cluster.sim.plan import ForeignClient, Plan
 from paceline_cluster.sim.workload import while_connected
 
 _AGAIN_S = 0.3
@@ -21,19 +22,19 @@ _DECIDED_S = 10.0
 """How long a transaction that was committed may take until it shows everywhere."""
 
 
-def copying_of(plan: Plan, guest: Guest) -> Copying:
+def copying_of(plan: Plan, client: ForeignClient) -> Copying:
     """Who of a protocol copies what."""
     topic = plan.topics[0]
-    name = plan.guest_copies(guest).name
-    return Copying(topic.name, topic.partitions, f"{guest.value}-copiers", name, 1)
+    name = plan.foreign_copies(client).name
+    return Copying(topic.name, topic.partitions, f"{client.value}-copiers", name, 1)
 
 
-async def what_is_wrong_with_guests(
+async def what_is_wrong_with_foreign_copies(
     workers: Iterable[object], cluster: SimCluster, host: str, rng: random.Random
 ) -> str | None:
     """The first problem of a group whose copiers are among ``workers``, once none of them copies
     any more; None for nothing."""
-    one_of_each = {each.rule: each for each in workers if isinstance(each, GuestCopier)}
+    one_of_each = {each.rule: each for each in workers if isinstance(each, ForeignCopier)}
     for rule, copier in one_of_each.items():
         offsets = await copier.offsets_in_the_end(cluster, host)
         problem = await _judged(rule, offsets, cluster, host, rng)

@@ -1,4 +1,4 @@
-"""Guests that read, process and write exactly once: members of a group who copy a topic in
+"""Foreign clients that read, process and write exactly once: members of a group who copy a topic in
 transactions of their protocol, which commit how far they have read. They abort, vanish, and are at
 work in the middle of a transaction until others have taken their place.
 
@@ -43,7 +43,7 @@ class Anew(Exception):
     """The transaction, or the right to write, is lost: the next life begins."""
 
 
-class GuestCopier(ABC):
+class ForeignCopier(ABC):
     """Copies until told to stop, and then until nothing of it is open."""
 
     def __init__(self, name: str, rule: CopyRule, rng: random.Random) -> None:

@@ -1,5 +1,5 @@
-"""Exactly once, for guests that copy a topic: what is to hold between the offsets that their group
-has committed, what they were told, and the copies. No I/O."""
+"""Exactly once, for foreign clients that copy a topic: what is to hold between the offsets that
+their group has committed, what they were told, and the copies. No I/O."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from paceline.errors import PacelineError
 from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.replies import parse_assignment
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.foreign_clients.copier import TAKE, Anew, GuestCopier, MembershipLost
+from paceline_cluster.sim.foreign_clients.copier import TAKE, Anew, ForeignCopier, MembershipLost
 from paceline_cluster.sim.foreign_clients.copy_rule import CopyRule, Read
 from paceline_cluster.sim.foreign_clients.cursus import (
     CursusLink,
@@ -74,7 +74,7 @@ class _Coordinator:
         self._address = None
 
 
-class CursusCopier(GuestCopier):
+class CursusCopier(ForeignCopier):
     """``name`` is its transactional id, too."""
 
     def __init__(self, name: str, rule: CopyRule, rng: random.Random) -> None:

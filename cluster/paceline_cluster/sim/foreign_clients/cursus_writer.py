@@ -16,7 +16,7 @@ from paceline_cluster.sim.foreign_clients.cursus import (
     is_fencing,
     is_open,
 )
-from paceline_cluster.sim.foreign_clients.writer import GuestWriter, Request
+from paceline_cluster.sim.foreign_clients.writer import ForeignWriter, Request
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.plan import Plan, places_of
 
@@ -24,7 +24,7 @@ _PUBLISH = 0.3
 """How likely a single record is sent as a line."""
 
 
-class CursusWriter(GuestWriter):
+class CursusWriter(ForeignWriter):
     """With ``is_numbered`` its records have numbers: in the topic whose rule is strict, or in
     others."""
 

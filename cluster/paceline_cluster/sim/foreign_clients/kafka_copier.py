@@ -22,7 +22,12 @@ from paceline.wire.kafka import records as wire
 from paceline.wire.kafka import transactions
 from paceline.wire.records import Record
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.foreign_clients.copier import SESSION_S, Anew, GuestCopier, MembershipLost
+from paceline_cluster.sim.foreign_clients.copier import (
+    SESSION_S,
+    Anew,
+    ForeignCopier,
+    MembershipLost,
+)
 from paceline_cluster.sim.foreign_clients.copy_rule import CopyRule, Read
 from paceline_cluster.sim.foreign_clients.kafka import (
     GROUP_KEY,
@@ -100,7 +105,7 @@ class _Coordinator:
         self._link = None
 
 
-class KafkaCopier(GuestCopier):
+class KafkaCopier(ForeignCopier):
     """``name`` is its transactional id, too."""
 
     def __init__(self, name: str, rule: CopyRule, rng: random.Random) -> None:

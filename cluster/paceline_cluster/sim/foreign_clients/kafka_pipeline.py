@@ -51,7 +51,7 @@ class KafkaPipeline:
         self.ended = trio.Event()
         self._rng = rng
         self._recorder = recorder
-        self._pause_s = _PAUSE_S if plan.pipelines > 1 else plan.guest_pause_s
+        self._pause_s = _PAUSE_S if plan.pipelines > 1 else plan.foreign_pause_s
         self._places = places_of(plan.written)
         self._streams: dict[tuple[str, int], Stream] = {}
         self._sequences: dict[tuple[str, int], int] = {}

@@ -16,7 +16,7 @@ from paceline_cluster.sim.foreign_clients.kafka import (
     kafka_cluster,
     raise_for,
 )
-from paceline_cluster.sim.foreign_clients.writer import GuestWriter, Request
+from paceline_cluster.sim.foreign_clients.writer import ForeignWriter, Request
 from paceline_cluster.sim.history import Recorder, at
 from paceline_cluster.sim.plan import Plan
 from paceline_cluster.sim.workload import wall_ms
@@ -33,7 +33,7 @@ _FINDINGS = frozenset(
 )
 
 
-class KafkaWriter(GuestWriter):
+class KafkaWriter(ForeignWriter):
     """With ``is_numbered`` it is an idempotent producer."""
 
     def __init__(

@@ -1,5 +1,5 @@
-"""What members of the guests' groups have in common: they live for a few seconds one after another,
-and are at times long at work on what they have read."""
+"""What members of foreign clients' groups have in common: they live for a few seconds one
+after another, and are at times long at work on what they have read."""
 
 from __future__ import annotations
 

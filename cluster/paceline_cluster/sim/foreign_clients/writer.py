@@ -1,4 +1,4 @@
-"""What producers of all guests have in common: one request at a time, and how it ends.
+"""What producers of all foreign protocols have in common: one request at a time, and how it ends.
 
 A producer that numbers its records sends the same ones again until they are acknowledged; it is the
 only one of its name, so a gap or a stale epoch that it is told of is a finding. Others take
@@ -37,7 +37,7 @@ class Request:
     tries: int = 0
 
 
-class GuestWriter(ABC):
+class ForeignWriter(ABC):
     """Writes until told to stop."""
 
     def __init__(
@@ -48,7 +48,7 @@ class GuestWriter(ABC):
         self.ended = trio.Event()
         self._rng = rng
         self._recorder = recorder
-        self._pause_s = plan.guest_pause_s
+        self._pause_s = plan.foreign_pause_s
         self._is_numbered = is_numbered
         self._acks = Acks.ALL if is_numbered else rng.choice((Acks.ALL, Acks.LEADER))
         self._places = places_of(plan.written)

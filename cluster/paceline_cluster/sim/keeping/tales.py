@@ -96,7 +96,7 @@ class Teller:
         self.ended = trio.Event()
         self._library = library
         self._rng = rng
-        self._pause_s = plan.guest_pause_s
+        self._pause_s = plan.foreign_pause_s
         self._count = 0
 
     async def run(self, cluster: SimCluster, host: str) -> None:

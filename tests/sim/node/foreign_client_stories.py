@@ -1,4 +1,4 @@
-"""What the guests' protocols are put through, and how their broken rules are looked for."""
+"""What foreign clients' protocols are put through, and how their broken rules are looked for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trio
 from paceline_cluster.checker import events
 from paceline_cluster.sim.fabric import Weather
 from paceline_cluster.sim.machine import Machine
-from paceline_cluster.sim.plan import Guest, Plan
+from paceline_cluster.sim.plan import ForeignClient, Plan
 from paceline_node.groups.keys import GROUPS_TOPIC, GroupKey, partition_of
 from paceline_node.replication.partition import Partition
 from tests.sim.node.mutants import MUTANTS, Patch
@@ -21,7 +21,7 @@ from tests.sim.node.story import SESSION_S, Script, Story, find, plan_of
 
 
 @dataclass(frozen=True)
-class GuestMutant:
+class ForeignClientMutant:
     """A wrong version of a rule, and the story that shows it. ``sign`` is in what is said of it;
     empty where more than one thing goes wrong."""
 
@@ -31,11 +31,11 @@ class GuestMutant:
     sign: str
 
 
-def plan(guest: Guest, *, partitions: int = 1) -> Plan:
-    """Clients of ``guest`` and hardly any others, over slow links."""
+def plan(client: ForeignClient, *, partitions: int = 1) -> Plan:
+    """Clients of ``client`` and hardly any others, over slow links."""
     weather = Weather(latency_s=(0.005, 0.02), slow_share=0.0)
     plain = plan_of(partitions=partitions)
-    return replace(plain, weather=weather, guests=(guest,), readers=0, pause_s=0.2)
+    return replace(plain, weather=weather, foreign_clients=(client,), readers=0, pause_s=0.2)
 
 
 # --- stories --------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def reset_clients(story: Story, machine: Machine) -> None:
             story.fabric.reset(stream)
 
 
-def check_found(mutant: GuestMutant, played: Plan) -> None:
+def check_found(mutant: ForeignClientMutant, played: Plan) -> None:
     """The mutant does not survive its story."""
     with mutant.patch():
         find(mutant.script, played, mutant.sign)

@@ -13,19 +13,19 @@ import pytest
 import trio
 
 from paceline_cluster.sim.foreign_clients import copier
-from paceline_cluster.sim.plan import Guest, Plan
+from paceline_cluster.sim.plan import ForeignClient, Plan
 from paceline_node.groups.cursus_groups import CursusGroups
 from paceline_node.groups.transactional import TransactionalOffsets
 from tests.sim.node.story import Story, find, plan_of, play
 
 pytestmark = pytest.mark.timeout(600)
 
-GUESTS = (Guest.KAFKA, Guest.CURSUS)
+COPYING = (ForeignClient.KAFKA, ForeignClient.CURSUS)
 
 
-def plan(guest: Guest) -> Plan:
+def plan(client: ForeignClient) -> Plan:
     plain = replace(plan_of(partitions=2), readers=0, pause_s=0.2)
-    return replace(plain, guests=(guest,), copying_guests=(guest,))
+    return replace(plain, foreign_clients=(client,), foreign_copiers=(client,))
 
 
 async def some_copies(story: Story) -> None:
@@ -45,9 +45,9 @@ def long_at_work() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("guest", GUESTS)
-def test_what_was_read_for_good_is_copied_once(guest: Guest) -> None:
-    play(some_copies, plan(guest))
+@pytest.mark.parametrize("client", COPYING)
+def test_what_was_read_for_good_is_copied_once(client: ForeignClient) -> None:
+    play(some_copies, plan(client))
 
 
 def test_offsets_of_aborted_transactions_of_kafka_that_are_kept_are_found() -> None:
@@ -57,15 +57,15 @@ def test_offsets_of_aborted_transactions_of_kafka_that_are_kept_are_found() -> N
         return settle(self, *args, **{**options, "commits": True})
 
     with mock.patch.object(TransactionalOffsets, "settle", keep_all):
-        find(some_copies, plan(Guest.KAFKA), "EOS at ")
+        find(some_copies, plan(ForeignClient.KAFKA), "EOS at ")
 
 
 def test_offsets_of_kafka_that_are_told_although_they_may_move_are_found() -> None:
     pending = mock.patch.object(TransactionalOffsets, "is_pending", return_value=False)
     with pending, long_at_work():
-        find(many_copies, plan(Guest.KAFKA), "EOS at ")
+        find(many_copies, plan(ForeignClient.KAFKA), "EOS at ")
 
 
 def test_commits_of_any_generation_of_cursus_are_found() -> None:
     with mock.patch.object(CursusGroups, "check_owner"), long_at_work():
-        find(many_copies, plan(Guest.CURSUS), "EOS at ")
+        find(many_copies, plan(ForeignClient.CURSUS), "EOS at ")

@@ -1,4 +1,4 @@
-"""What guests of the simulation make of a broker's answers."""
+"""What foreign clients of the simulation make of a broker's answers."""
 
 from __future__ import annotations
 
