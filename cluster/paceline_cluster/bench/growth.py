@@ -21,6 +21,7 @@ from paceline.errors import ErrorCode
 from paceline.types import TopicId
 from paceline.wire.batch import ProducerNamespace, build_batch
 from paceline.wire.batch_header import read_header
+from paceline.wire.peer.names import PartitionName
 from paceline.wire.records import Record
 from paceline_cluster.bench.figures import Aim, Figure
 from paceline_node.app import garbage
@@ -40,7 +41,6 @@ from paceline_node.storage.state_map import SLICES, expiry_key
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
-from paceline_node.transactions.records import TopicPartition
 
 MEMBERS = (10, 100, 500, 1000, 2000)
 GROUPS = (10, 100, 1000, 10_000)
@@ -230,7 +230,7 @@ def transactional_ids(count: int) -> Iterator[Growth]:
     desk.apply = engine.apply
     engine.lead(desk, log_is_empty=True)
     meter = _Meter("transactions of {} ids", "a transaction", count)
-    where = [TopicPartition("t", 0)]
+    where = [PartitionName("t", 0)]
     for number in range(count):
         key = TransactionKey(Family.KAFKA, f"id-{number}")
         with meter.step():

@@ -14,7 +14,7 @@ from paceline.errors import GroupNotFound
 from paceline.types import TopicPartition, is_valid_topic_name
 from paceline_cluster.cli.complete import complete_groups
 from paceline_cluster.cli.find import Address, client_options, find
-from paceline_cluster.cli.group_family import GroupName, family_options
+from paceline_cluster.cli.group_family import family_options
 from paceline_cluster.cli.group_plan import (
     BadPlan,
     Change,
@@ -28,6 +28,7 @@ from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.places import parse_place
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.targets import parse_partition
+from paceline_node.groups.keys import Family, GroupKey
 
 
 @click.group()
@@ -51,7 +52,7 @@ def export(
     """Print a group's offsets; 'reset --from-file' reads them, printed with --output json."""
 
     async def work(client: Client) -> dict[TopicPartition, int]:
-        return await _committed(client, GroupName(name, family, subject))
+        return await _committed(client, GroupKey(Family(family), name, subject))
 
     found = with_client(find(directory, bootstrap), work)
     rows = [(at.topic, at.partition, offset) for at, offset in found.items()]
@@ -108,7 +109,7 @@ def reset(
 ) -> None:
     """Set how far a group without members has read; shows a plan unless --execute is given."""
     target = _target(to_earliest, to_latest, to_offset, to_datetime, shift_by, from_file)
-    group = GroupName(name, family, subject)
+    group = GroupKey(Family(family), name, subject)
     only = tuple(_only(text) for text in topics)
 
     async def work(client: Client) -> tuple[list[Change], list[str]]:
@@ -184,22 +185,22 @@ def _only(text: str) -> str | TopicPartition:
         raise click.UsageError(f"--topic: {error}") from None
 
 
-async def _committed(client: Client, group: GroupName) -> dict[TopicPartition, int]:
+async def _committed(client: Client, group: GroupKey) -> dict[TopicPartition, int]:
     found = await client.admin.groups.offsets(
-        group.name, family=group.family, subject=group.subject
+        group.group, family=group.family.value, subject=group.subject
     )
     return {at: each.offset for at, each in found.items()}
 
 
 async def _plan(
-    client: Client, group: GroupName, only: Sequence[str | TopicPartition], target: Target
+    client: Client, group: GroupKey, only: Sequence[str | TopicPartition], target: Target
 ) -> list[Change]:
     """Raises BadPlan, UnknownTopicOrPartition."""
     current = await _committed(client, group)
     named = target.offsets if target.offsets is not None else current
     chosen = await _chosen(client, only, sorted(named))
     if not chosen:
-        raise BadPlan(f"group {group.name} has committed nothing; name topics with --topic")
+        raise BadPlan(f"group {group.group} has committed nothing; name topics with --topic")
     topics = sorted({at.topic for at in chosen})
     starts = await _places(client, topics, Position.EARLIEST)
     ends = await _places(client, topics, Position.LATEST)
@@ -244,11 +245,11 @@ async def _places(
     return found
 
 
-async def _members(client: Client, group: GroupName) -> list[str]:
+async def _members(client: Client, group: GroupKey) -> list[str]:
     """Who reads in the group now, and keeps its offsets from being set."""
     try:
         found = await client.admin.groups.describe(
-            group.name, family=group.family, subject=group.subject
+            group.group, family=group.family.value, subject=group.subject
         )
     except GroupNotFound:
         return []  # it is made by the reset
@@ -256,7 +257,7 @@ async def _members(client: Client, group: GroupName) -> list[str]:
 
 
 def _show(
-    group: GroupName,
+    group: GroupKey,
     changes: Sequence[Change],
     members: Sequence[str],
     printer: Printer,
@@ -266,8 +267,8 @@ def _show(
     columns = ("topic", "partition", "before", "after")
     rows = [(each.at.topic, each.at.partition, each.before, each.after) for each in changes]
     data: dict[str, Any] = {
-        "group": group.name,
-        "family": group.family,
+        "group": group.group,
+        "family": group.family.value,
         "executed": done,
         "members": list(members),
         "offsets": [dict(zip(columns, row, strict=True)) for row in rows],

@@ -37,7 +37,7 @@ from paceline_node.groups.driven_state import (
     Share,
     State,
 )
-from paceline_node.groups.keys import GroupKey, TopicPartition
+from paceline_node.groups.keys import GroupKey, TopicAndNumber
 from paceline_node.groups.offsets import Commit, OffsetBook, OffsetRule
 from paceline_node.groups.records import Group, Phase
 
@@ -66,7 +66,7 @@ class Beginning:
         self.is_new = is_new
 
 
-Beginnings = Mapping[TopicPartition, Beginning]
+Beginnings = Mapping[TopicAndNumber, Beginning]
 
 
 class Rounds:
@@ -369,7 +369,7 @@ class Rounds:
     def _commit(
         self,
         driven: DrivenGroup,
-        offsets: Mapping[TopicPartition, int],
+        offsets: Mapping[TopicAndNumber, int],
         topic_ids: Mapping[str, TopicId | None],
     ) -> None:
         """Store offsets of the topics of ``topic_ids``, of which some may be no more."""

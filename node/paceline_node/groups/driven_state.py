@@ -23,7 +23,7 @@ from paceline.wire.coordinator.messages import (
     StopRequest,
 )
 from paceline.wire.message import Message
-from paceline_node.groups.keys import GroupKey, TopicPartition
+from paceline_node.groups.keys import GroupKey, TopicAndNumber
 from paceline_node.groups.records import Member
 from paceline_node.groups.topic_pattern import TopicPattern
 from paceline_node.state_machines.alarms import Alarms
@@ -112,7 +112,7 @@ class Consumer:
     generation: int
     pattern: TopicPattern | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
-    owned: set[TopicPartition] = field(default_factory=set)
+    owned: set[TopicAndNumber] = field(default_factory=set)
     asked: Ask | None = None
     next: StopRequest | StartRequest | None = None
     due_at: float = math.inf
@@ -142,7 +142,7 @@ class Consumer:
     def is_versioned(self) -> bool:
         return self.wants.version > 0
 
-    def own(self, partitions: set[TopicPartition]) -> None:
+    def own(self, partitions: set[TopicAndNumber]) -> None:
         """It reads these from now on, and no others."""
         self.owned = partitions
         self.channel.owns(len(partitions))
@@ -151,7 +151,7 @@ class Consumer:
 class Share(NamedTuple):
     """A partition that a consumer is about to read, with one of its streams."""
 
-    at: TopicPartition
+    at: TopicAndNumber
     stream: int
 
 
@@ -164,10 +164,10 @@ class Plan:
     generation: int
     shares: Mapping[str, Sequence[Share]]
     consumers: Mapping[str, Consumer]
-    committed: Mapping[TopicPartition, int]
+    committed: Mapping[TopicAndNumber, int]
     topic_ids: Mapping[str, TopicId | None]
 
-    def from_smallest(self) -> Mapping[TopicPartition, bool]:
+    def from_smallest(self) -> Mapping[TopicAndNumber, bool]:
         """For every partition whether its consumer begins at the smallest offset."""
         return {
             share.at: self.consumers[name].wants.from_smallest
@@ -203,8 +203,8 @@ class DrivenGroup:
     listed: Set[str] | None = None
     reading: object | None = None
     looks_again: bool = False
-    positions: dict[TopicPartition, int] = field(default_factory=dict)
-    unstored: dict[TopicPartition, None] = field(default_factory=dict)
+    positions: dict[TopicAndNumber, int] = field(default_factory=dict)
+    unstored: dict[TopicAndNumber, None] = field(default_factory=dict)
     store_at: float = math.inf
     alarms: Alarms[str] = field(default_factory=Alarms)
 

@@ -32,7 +32,7 @@ from paceline_node.groups.files import (
     render_groups,
     render_offsets,
 )
-from paceline_node.groups.keys import Family, GroupKey, TopicPartition, partition_of
+from paceline_node.groups.keys import Family, GroupKey, TopicAndNumber, partition_of
 from paceline_node.groups.records import Group, Offset
 from paceline_node.state_machines.machine import Entry
 from paceline_node.state_machines.replica import MachineReplica, Phase
@@ -115,7 +115,7 @@ class _View:
     """State of one moment; true once every partition has committed what it is made of."""
 
     groups: dict[str, Group]
-    offsets: dict[str, dict[TopicPartition, Offset]]
+    offsets: dict[str, dict[TopicAndNumber, Offset]]
     heard: dict[tuple[str, str], int]
     waiting: tuple[tuple[MachineReplica, int], ...]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.errors import ConfigurationError
 from paceline_node.groups.assignors import ASSIGNORS
-from paceline_node.groups.keys import GroupKey, TopicPartition
+from paceline_node.groups.keys import GroupKey, TopicAndNumber
 from paceline_node.groups.records import (
     Group,
     Member,
@@ -35,7 +35,7 @@ GROUPS_FILE = "groups.json"
 OFFSETS_FILE = "offsets.json"
 
 GroupsByName = Mapping[str, Group]
-OffsetsByName = Mapping[str, Mapping[TopicPartition, Offset]]
+OffsetsByName = Mapping[str, Mapping[TopicAndNumber, Offset]]
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from paceline.errors import GroupNotFound, NonEmptyGroup, PacelineError
 from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment
 from paceline_node.groups.driven_state import PROTOCOL_TYPE as COORDINATOR_TYPE
 from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.keys import Family, GroupKey, TopicPartition
+from paceline_node.groups.keys import Family, GroupKey, TopicAndNumber
 from paceline_node.groups.records import Group, Member, Phase
 
 DEAD = "Dead"
@@ -112,8 +112,8 @@ class Inspection:
         return self._engine.offsets.forget_piece(key)
 
     def delete_piece_of_offsets(
-        self, key: GroupKey, partitions: Sequence[TopicPartition]
-    ) -> tuple[frozenset[TopicPartition], bool]:
+        self, key: GroupKey, partitions: Sequence[TopicAndNumber]
+    ) -> tuple[frozenset[TopicAndNumber], bool]:
         """Forget a batch of the offsets of ``partitions``, and what open transactions have pending
         there; but none of topics that members read, which are returned, and whether that was the
         last batch. Raises what writing raises."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from paceline.wire.peer.names import GroupName
+
 GROUPS_TOPIC = "__groups"
 _OFFSET_BASIS = 2166136261
 _PRIME = 16777619
@@ -34,8 +36,19 @@ class GroupKey(NamedTuple):
     def __str__(self) -> str:
         return "/".join(part for part in (self.family.value, self.group, self.subject) if part)
 
+    @classmethod
+    def named(cls, name: GroupName) -> GroupKey:
+        """The group of that name. Raises ValueError where its family is unknown."""
+        return cls(Family(name.family), name.group, name.subject)
 
-TopicPartition = tuple[str, int]
+    @property
+    def name(self) -> GroupName:
+        """What it is called on the wire, and in records."""
+        return GroupName(self.family.value, self.group, self.subject)
+
+
+TopicAndNumber = tuple[str, int]
+"""A partition: the name of its topic, and its number in it."""
 
 
 def partition_of(key: GroupKey, partition_count: int) -> int:

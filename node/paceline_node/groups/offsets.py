@@ -11,7 +11,7 @@ from uuid import UUID
 from paceline.errors import GroupFull, OffsetRegression
 from paceline.wire.message import Utf8
 from paceline_node.groups.context import GroupContext
-from paceline_node.groups.keys import Family, GroupKey, TopicPartition
+from paceline_node.groups.keys import Family, GroupKey, TopicAndNumber
 from paceline_node.groups.offset_shares import UNKNOWN, OffsetShares
 from paceline_node.groups.pending import PendingOffsets
 from paceline_node.groups.records import (
@@ -196,18 +196,18 @@ class OffsetBook:
             return None
         return found
 
-    def fetch_all(self, key: GroupKey) -> list[tuple[TopicPartition, Offset]]:
+    def fetch_all(self, key: GroupKey) -> list[tuple[TopicAndNumber, Offset]]:
         """All that the group has committed, by topic and partition."""
         known = self._context.store.offsets.get(key, {})
         holds = self._context.topics.holds
         return sorted((at, found) for at, found in known.items() if holds(at[0], found.topic_id))
 
-    def _first(self, key: GroupKey, wanted: int) -> list[TopicPartition]:
+    def _first(self, key: GroupKey, wanted: int) -> list[TopicAndNumber]:
         """The group's first offsets, as many as take so many places; but none beside one that is
         pending, which would be held back no more."""
         store = self._context.store
         pendings = store.pending.get(key, _NONE_PENDING)
-        found: list[TopicPartition] = []
+        found: list[TopicAndNumber] = []
         for at, offset in islice(store.offsets.get(key, {}).items(), _LOOKED_AT):
             if wanted <= 0:
                 break
@@ -216,7 +216,7 @@ class OffsetBook:
                 wanted -= places(offset.metadata)
         return found
 
-    def delete_piece(self, key: GroupKey, partitions: Iterable[TopicPartition]) -> bool:
+    def delete_piece(self, key: GroupKey, partitions: Iterable[TopicAndNumber]) -> bool:
         """Forget a batch of the offsets of ``partitions``, each behind what open transactions have
         pending there, which would bring it back; whether that was the last. Raises what writing
         raises."""
@@ -225,7 +225,7 @@ class OffsetBook:
             self._context.write(key, *found[:_FORGET_AT_ONCE])
         return len(found) <= _FORGET_AT_ONCE
 
-    def _all_at(self, key: GroupKey, partitions: Iterable[TopicPartition]) -> Iterator[Entry]:
+    def _all_at(self, key: GroupKey, partitions: Iterable[TopicAndNumber]) -> Iterator[Entry]:
         store = self._context.store
         known, pendings = store.offsets.get(key, {}), store.pending.get(key, _NONE_PENDING)
         for at in dict.fromkeys(partitions):
@@ -234,7 +234,7 @@ class OffsetBook:
             if at in known:
                 yield offset_entry(key, *at, None)
 
-    def forget(self, key: GroupKey, partitions: Iterable[TopicPartition]) -> None:
+    def forget(self, key: GroupKey, partitions: Iterable[TopicAndNumber]) -> None:
         """Forget offsets, but nothing that is pending; those that are not there do not matter.
         Raises what writing raises."""
         known = self._context.store.offsets.get(key, {})
@@ -268,5 +268,5 @@ class OffsetBook:
             yield group_entry(key, None)
 
 
-def _tombstones(key: GroupKey, partitions: Iterable[TopicPartition]) -> list[Entry]:
+def _tombstones(key: GroupKey, partitions: Iterable[TopicAndNumber]) -> list[Entry]:
     return [offset_entry(key, topic, partition, None) for topic, partition in partitions]

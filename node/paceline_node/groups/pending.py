@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
-from paceline_node.groups.keys import TopicPartition
+from paceline_node.groups.keys import TopicAndNumber
 from paceline_node.groups.records import Pending, PendingKey
 
 _NONE: Mapping[PendingKey, Pending] = MappingProxyType({})
@@ -28,7 +28,7 @@ class PendingOffsets:
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[PendingKey, Pending]] = {}
-        self._by_partition: dict[TopicPartition, dict[int, Pending]] = {}
+        self._by_partition: dict[TopicAndNumber, dict[int, Pending]] = {}
         self._bytes: dict[int, int] = {}
 
     def put(self, name: PendingKey, pending: Pending | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from paceline_node.groups.keys import Family, GroupKey, TopicPartition
+from paceline_node.groups.keys import Family, GroupKey, TopicAndNumber
 from paceline_node.groups.pending import PendingOffsets
 from paceline_node.groups.records import (
     Begun,
@@ -22,7 +22,7 @@ from paceline_node.groups.records import (
 from paceline_node.groups.seating import seated
 from paceline_node.state_machines.machine import Entry
 
-Offsets = dict[TopicPartition, Offset]
+Offsets = dict[TopicAndNumber, Offset]
 
 
 class GroupStore:

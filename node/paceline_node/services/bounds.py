@@ -10,14 +10,15 @@ from paceline.errors import PacelineError
 from paceline.types import NodeId, OffsetSpec
 from paceline.wire.frame import Frame
 from paceline.wire.peer.api import PeerApi
-from paceline.wire.peer.bounds import Bounds, BoundsAsked, BoundsFound, PartitionName
+from paceline.wire.peer.bounds import Bounds, BoundsAsked, BoundsFound
+from paceline.wire.peer.names import PartitionName
 from paceline_node.controller.store import MetadataStore
+from paceline_node.groups.keys import TopicAndNumber
 from paceline_node.peers.server import Session
 from paceline_node.replication.hosted import PartitionTable
 from paceline_node.replication.lookups import find_offset
 from paceline_node.services.routing import LeaderRouting
 
-TopicPartition = tuple[str, int]
 _AT_ONCE = 10_000
 _UNKNOWN = -1
 
@@ -31,8 +32,8 @@ class BoundsService:
         self._routing = routing
 
     async def find(
-        self, partitions: Iterable[TopicPartition], *, budget_s: float
-    ) -> Mapping[TopicPartition, tuple[NodeId, Bounds]]:
+        self, partitions: Iterable[TopicAndNumber], *, budget_s: float
+    ) -> Mapping[TopicAndNumber, tuple[NodeId, Bounds]]:
         """The leader and its bounds of each partition, as far as leaders answer in time."""
         by_leader: dict[NodeId, list[PartitionName]] = {}
         for topic, number in partitions:
@@ -40,7 +41,7 @@ class BoundsService:
             registration = None if found is None else found.partitions.get(number)
             if registration is not None and registration.leader >= 0:
                 by_leader.setdefault(registration.leader, []).append(PartitionName(topic, number))
-        answers: dict[TopicPartition, tuple[NodeId, Bounds]] = {}
+        answers: dict[TopicAndNumber, tuple[NodeId, Bounds]] = {}
 
         async def ask(leader: NodeId, names: list[PartitionName]) -> None:
             for start in range(0, len(names), _AT_ONCE):

@@ -22,7 +22,6 @@ from paceline_node.groups.records import Pending, PendingKey
 from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.state_machines.topic import StateTopic
 from paceline_node.transactions.hanging import OpenHere
-from paceline_node.transactions.records import GroupRef
 
 _ASKED_AT_ONCE = 1000
 _DROPPED_AT_ONCE = 250
@@ -86,12 +85,7 @@ class HangingOffsets:
         return old
 
     async def _ask(self, old: Sequence[_Open]) -> None:
-        asked = [
-            OpenHere(
-                each.producer_id, GroupRef(each.key.family.value, each.key.group, each.key.subject)
-            )
-            for each in old
-        ]
+        asked = [OpenHere(each.producer_id, each.key.name) for each in old]
         found = await self._rpc.find_hanging(asked)
         for each, hangs in zip(old, found.hanging, strict=True):
             if hangs:

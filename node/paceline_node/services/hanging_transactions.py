@@ -14,6 +14,7 @@ import structlog
 
 from paceline.errors import PacelineError
 from paceline.types import LeaderEpoch
+from paceline.wire.peer.names import PartitionName
 from paceline_node.replication.hosted import PartitionTable
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.replication.transactions import MarkerOrder
@@ -21,7 +22,6 @@ from paceline_node.services.answer import Answer
 from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.storage.producer_state import ProducerState
 from paceline_node.transactions.hanging import OpenHere
-from paceline_node.transactions.records import TopicPartition
 
 _ASKED_AT_ONCE = 1000
 _TIMEOUT_S = 30.0
@@ -68,7 +68,7 @@ class HangingTransactions:
     async def _ask(self, old: Sequence[_Open]) -> None:
         asked = [
             OpenHere(
-                each.producer_id, TopicPartition(each.partition.topic, each.partition.partition)
+                each.producer_id, PartitionName(each.partition.topic, each.partition.partition)
             )
             for each in old
         ]

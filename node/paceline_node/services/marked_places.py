@@ -15,10 +15,10 @@ import structlog
 import trio
 
 from paceline.errors import PacelineError
+from paceline.wire.peer.names import PartitionName
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
-from paceline_node.transactions.records import TopicPartition
 
 _PAUSE_S = 1.0
 """Far below the time after which a partition forgets the producer of a marker (a minute, or
@@ -31,17 +31,17 @@ class MarkedPlaces:
     that it has for itself."""
 
     def __init__(self) -> None:
-        self._places: dict[TransactionKey, tuple[ProducerIdentity, set[TopicPartition]]] = {}
+        self._places: dict[TransactionKey, tuple[ProducerIdentity, set[PartitionName]]] = {}
         self._log = structlog.get_logger(component="transactions")
 
-    def add(self, ending: Ending, where: TopicPartition) -> None:
+    def add(self, ending: Ending, where: PartitionName) -> None:
         """All that was staged for ``where``, if anything, and the marker are committed there."""
         if ending.staged:
             self._places[ending.key] = (ending.identity, {*self._of(ending), where})
 
-    def _of(self, ending: Ending) -> set[TopicPartition]:
+    def _of(self, ending: Ending) -> set[PartitionName]:
         """Never those of the id's last transaction: who ends that may find the next one decided."""
-        whose, places = self._places.get(ending.key, (None, set[TopicPartition]()))
+        whose, places = self._places.get(ending.key, (None, set[PartitionName]()))
         return places if whose == ending.identity else set()
 
     def drop(self, key: TransactionKey) -> None:
@@ -50,15 +50,15 @@ class MarkedPlaces:
 
     async def keep_noted(self, ending: Ending, perform: Perform) -> None:
         """Write down what has been marked since, once in a while, until cancelled."""
-        staged = {TopicPartition(each.topic, each.partition) for each in ending.staged}
-        noted: set[TopicPartition] = set()
+        staged = {PartitionName(each.topic, each.partition) for each in ending.staged}
+        noted: set[PartitionName] = set()
         while len(noted) < len(staged):
             await trio.sleep(_PAUSE_S)
             new = staged & self._of(ending)
             if new <= noted:
                 continue
 
-            def note(engine: TransactionEngine, new: set[TopicPartition] = new) -> None:
+            def note(engine: TransactionEngine, new: set[PartitionName] = new) -> None:
                 engine.producers.note_marked(ending.key, ending.identity, new)
 
             try:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from paceline_node.controller.image import Broker
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import Inspection
-from paceline_node.groups.keys import Family, GroupKey, TopicPartition
+from paceline_node.groups.keys import Family, GroupKey, TopicAndNumber
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.pieces import pieces
 from paceline_node.state_machines.machine import Deferred
@@ -111,7 +111,7 @@ class OpenGroup:
             found += await self.perform(partial(operation, some))
         return found
 
-    async def stored(self) -> Sequence[TopicPartition]:
+    async def stored(self) -> Sequence[TopicAndNumber]:
         """The partitions that the group has committed offsets of, by topic and partition."""
         known = await self.perform(lambda engine: list(engine.store.offsets.get(self.key, ())))
         return await self._turns.run(_sorted(known))
@@ -124,18 +124,18 @@ class OpenGroup:
             await self._turns.next()
 
     async def delete_offsets(
-        self, partitions: Sequence[TopicPartition]
-    ) -> frozenset[TopicPartition]:
+        self, partitions: Sequence[TopicAndNumber]
+    ) -> frozenset[TopicAndNumber]:
         """Forget offsets, but none of topics that members read, which are returned. Raises
         GroupNotFound, and as :meth:`perform`."""
 
         def delete(
-            some: Sequence[TopicPartition], engine: GroupEngine
-        ) -> tuple[frozenset[TopicPartition], bool]:
+            some: Sequence[TopicAndNumber], engine: GroupEngine
+        ) -> tuple[frozenset[TopicAndNumber], bool]:
             return Inspection(engine).delete_piece_of_offsets(self.key, some)
 
         await self.perform(lambda engine: Inspection(engine).check_known(self.key))
-        kept: frozenset[TopicPartition] = frozenset()
+        kept: frozenset[TopicAndNumber] = frozenset()
         for some in cut(partitions, _AT_A_TIME):
             is_last = False
             while not is_last:
@@ -150,7 +150,7 @@ def cut(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[at : at + size] for at in range(0, len(items), size)]
 
 
-def _sorted(partitions: Iterable[TopicPartition]) -> Work[list[TopicPartition]]:
+def _sorted(partitions: Iterable[TopicAndNumber]) -> Work[list[TopicAndNumber]]:
     topics: dict[str, list[int]] = {}
     for number, (topic, partition) in enumerate(partitions):
         if not number % _SORTED_PER_UNIT:

@@ -23,7 +23,7 @@ from paceline_node.groups.driven_reading import Reading
 from paceline_node.groups.driven_rounds import Beginning
 from paceline_node.groups.driven_state import Plan, RoundsDue
 from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.keys import GroupKey, TopicPartition
+from paceline_node.groups.keys import GroupKey, TopicAndNumber
 from paceline_node.services.bounds import BoundsService
 from paceline_node.services.groups import GroupService
 from paceline_node.turns import SLICE_UNITS, Turns
@@ -151,7 +151,7 @@ class Rebalancing:
                 return True
         return False
 
-    async def _beginnings(self, plan: Plan) -> Mapping[TopicPartition, Beginning]:
+    async def _beginnings(self, plan: Plan) -> Mapping[TopicAndNumber, Beginning]:
         wanted = plan.from_smallest()
         found = await self._bounds.find(wanted, budget_s=_BOUNDS_S)
         beginnings = {}

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from paceline.wire.batch import TRANSACTIONAL, build_batch
+from paceline.wire.peer.names import PartitionName
 from paceline.wire.records import Record
 from paceline_node.transactions.keys import ProducerIdentity
-from paceline_node.transactions.records import Staged, TopicPartition
+from paceline_node.transactions.records import Staged
 
 _BATCH_BYTES = 512 * 1024
 
 
 def staged_batches(
-    staged: Sequence[Staged], where: TopicPartition, who: ProducerIdentity
+    staged: Sequence[Staged], where: PartitionName, who: ProducerIdentity
 ) -> Iterator[bytearray]:
     """The batches for one partition, in order, with sequences from 0."""
     records: list[Record] = []

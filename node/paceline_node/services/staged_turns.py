@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 import trio
 
 from paceline.types import LeaderEpoch
+from paceline.wire.peer.names import PartitionName
 from paceline_node.transactions.keys import TransactionKey
-from paceline_node.transactions.records import TopicPartition, Transaction
+from paceline_node.transactions.records import Transaction
 
 
 @dataclass
 class _Waiter:
     serial: int
-    left: set[TopicPartition]
+    left: set[PartitionName]
     turn: trio.Event = field(default_factory=trio.Event)
 
 
@@ -31,7 +32,7 @@ class StagedTurns:
 
     def __init__(self) -> None:
         self._epoch = LeaderEpoch(-1)
-        self._lines: dict[TopicPartition, OrderedDict[TransactionKey, None]] = {}
+        self._lines: dict[PartitionName, OrderedDict[TransactionKey, None]] = {}
         self._waiters: dict[TransactionKey, _Waiter] = {}
 
     def knows(self, key: TransactionKey, serial: int, epoch: LeaderEpoch) -> bool:
@@ -44,7 +45,7 @@ class StagedTurns:
         epoch: LeaderEpoch,
         decided: Iterable[TransactionKey],
         transactions: Mapping[TransactionKey, Transaction],
-        places: Callable[[TransactionKey], Iterable[TopicPartition]],
+        places: Callable[[TransactionKey], Iterable[PartitionName]],
     ) -> None:
         """Put those that are new behind all others. ``decided`` names all that are decided and not
         complete, in the order of their decisions; ``places`` tells where one has records to store.
@@ -62,12 +63,12 @@ class StagedTurns:
             for where in waiter.left:
                 self._lines.setdefault(where, OrderedDict())[key] = None
 
-    def may_store(self, key: TransactionKey, where: TopicPartition) -> bool:
+    def may_store(self, key: TransactionKey, where: PartitionName) -> bool:
         """Whether all that was decided before ``key`` is stored in ``where``."""
         line = self._lines.get(where)
         return line is None or key not in line or next(iter(line)) == key
 
-    def stored(self, key: TransactionKey, where: TopicPartition) -> None:
+    def stored(self, key: TransactionKey, where: PartitionName) -> None:
         """``key`` has nothing to store in ``where`` any more: it is stored, or the partition is
         gone. It is the next one's turn."""
         waiter = self._waiters.get(key)
@@ -82,7 +83,7 @@ class StagedTurns:
             for where in waiter.left:
                 self._leave(key, where)
 
-    def _leave(self, key: TransactionKey, where: TopicPartition) -> None:
+    def _leave(self, key: TransactionKey, where: PartitionName) -> None:
         line = self._lines[where]
         del line[key]
         if line:

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from uuid import UUID
 
+from paceline.wire.peer.names import PartitionName
 from paceline_node.controller.image import Image
-from paceline_node.transactions.records import TopicPartition
 
 _ANY: Mapping[str, UUID] = MappingProxyType({})
 
 
 def still_there(
-    image: Image, partitions: Iterable[TopicPartition], meant: Mapping[str, UUID] = _ANY
-) -> list[TopicPartition]:
+    image: Image, partitions: Iterable[PartitionName], meant: Mapping[str, UUID] = _ANY
+) -> list[PartitionName]:
     """Those of ``partitions`` that have not been deleted, with their topic, since; where a topic is
     ``meant``, in that one."""
     found = []

@@ -46,6 +46,7 @@ from paceline.errors import (
 )
 from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.peer import transactions as wire
+from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.services.lanes import Lanes
@@ -59,7 +60,6 @@ from paceline_node.state_machines.topic import StateTopic
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import PARTITION, TransactionKey
-from paceline_node.transactions.records import TopicPartition
 
 _WORK_S = 10.0
 _COMMIT_S = 30.0
@@ -169,9 +169,9 @@ class TransactionEndings:
         """All that are decided, for the partitions that they have records for."""
         store = engine.store
 
-        def places(key: TransactionKey) -> set[TopicPartition]:
+        def places(key: TransactionKey) -> set[PartitionName]:
             staged = store.unstored_in(key) if store.transactions[key].commits else ()
-            return {TopicPartition(each.topic, each.partition) for each in staged}
+            return {PartitionName(each.topic, each.partition) for each in staged}
 
         self._turns.line_up(self._led_epoch(), store.prepared, store.transactions, places)
 
@@ -257,12 +257,12 @@ class TransactionEndings:
     # --- partitions -------------------------------------------------------------------------------
 
     async def _mark(
-        self, ending: Ending, partitions: Iterable[TopicPartition], coordinator_epoch: LeaderEpoch
+        self, ending: Ending, partitions: Iterable[PartitionName], coordinator_epoch: LeaderEpoch
     ) -> None:
         """In each partition what was staged for it, then a marker, committed. Raises
         TransactionCoordinatorFenced, or whatever has kept the node from coordinating on."""
         key, meant = ending.key, ending.topic_ids
-        unstored = {TopicPartition(each.topic, each.partition): 0 for each in ending.staged}
+        unstored = {PartitionName(each.topic, each.partition): 0 for each in ending.staged}
         had_staged = bool(unstored)
 
         def pass_over_deleted() -> None:
@@ -270,12 +270,12 @@ class TransactionEndings:
                 del unstored[gone]
                 self._turns.stored(key, gone)
 
-        async def once(left: Sequence[TopicPartition]) -> dict[TopicPartition, PacelineError]:
+        async def once(left: Sequence[PartitionName]) -> dict[PartitionName, PacelineError]:
             nonlocal had_staged
             if unstored and self._led_epoch() != coordinator_epoch:
                 raise NotCoordinator(f"{key}: coordinated anew, whose turn it is may have changed")
             pass_over_deleted()
-            refusals: dict[TopicPartition, PacelineError] = {
+            refusals: dict[PartitionName, PacelineError] = {
                 where: ConcurrentTransactions(f"{where}: another one's records come first")
                 for where in unstored
                 if not self._turns.may_store(key, where)
@@ -333,16 +333,16 @@ class TransactionEndings:
     async def _append_once(
         self,
         ending: Ending,
-        due: Iterable[TopicPartition],
-        unstored: dict[TopicPartition, int],
+        due: Iterable[PartitionName],
+        unstored: dict[PartitionName, int],
         coordinator_epoch: LeaderEpoch,
-    ) -> dict[TopicPartition, PacelineError]:
+    ) -> dict[PartitionName, PacelineError]:
         """Go on storing what was staged for those ``due``, in all partitions at a time, behind the
         batches that each has already; those of which all are committed leave ``unstored``. Those
         that failed."""
-        refusals: dict[TopicPartition, PacelineError] = {}
+        refusals: dict[PartitionName, PacelineError] = {}
 
-        async def store(where: TopicPartition) -> None:
+        async def store(where: PartitionName) -> None:
             try:
                 batches = staged_batches(ending.staged, where, ending.identity)
                 for batch in islice(batches, unstored[where], None):
@@ -364,7 +364,7 @@ class TransactionEndings:
     async def _append_batch(
         self,
         ending: Ending,
-        where: TopicPartition,
+        where: PartitionName,
         batch: bytearray,
         coordinator_epoch: LeaderEpoch,
     ) -> None:
@@ -387,11 +387,11 @@ class TransactionEndings:
             await self.rpc.append_staged(known.leader, order, batch)
 
     async def _mark_once(
-        self, ending: Ending, partitions: Iterable[TopicPartition], coordinator_epoch: LeaderEpoch
-    ) -> dict[TopicPartition, PacelineError]:
+        self, ending: Ending, partitions: Iterable[PartitionName], coordinator_epoch: LeaderEpoch
+    ) -> dict[PartitionName, PacelineError]:
         """Ask every leader once, all at a time; those that failed."""
         image, meant = self._store.image, ending.topic_ids
-        refusals: dict[TopicPartition, PacelineError] = {}
+        refusals: dict[PartitionName, PacelineError] = {}
         by_leader: dict[NodeId, list[wire.MarkedPartition]] = {}
         for where in partitions:
             known = image.partition(where.topic, where.partition)
@@ -423,8 +423,8 @@ class TransactionEndings:
 
     async def _order(
         self, ending: Ending, node: NodeId, order: wire.WriteMarkers
-    ) -> dict[TopicPartition, PacelineError]:
-        where = [TopicPartition(each.topic, each.partition) for each in order.partitions]
+    ) -> dict[PartitionName, PacelineError]:
+        where = [PartitionName(each.topic, each.partition) for each in order.partitions]
         try:
             written = await self.rpc.write_markers(node, order)
         except PacelineError as error:
@@ -435,7 +435,7 @@ class TransactionEndings:
         done = {ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH}
         if ending.set_back:
             done.add(ErrorCode.INVALID_TXN_STATE)  # ended otherwise, which is forgotten
-        refusals: dict[TopicPartition, PacelineError] = {}
+        refusals: dict[PartitionName, PacelineError] = {}
         for place, code, message in zip(where, written.errors, written.messages, strict=True):
             if code in done:
                 self._marked.add(ending, place)
@@ -447,21 +447,20 @@ class TransactionEndings:
 
     async def _settle(self, ending: Ending) -> None:
         """Offsets committed or dropped in every group, all at a time. Raises as :meth:`_mark`."""
-        held: dict[wire.GroupName, list[wire.SettledOffset]] = {}
+        held: dict[GroupName, list[wire.SettledOffset]] = {}
         for group in ending.groups:
-            held[wire.GroupName(group.family, group.group, group.subject)] = []
+            held[group] = []
         for each in ending.offsets:
-            name = wire.GroupName(each.group.family, each.group.group, each.group.subject)
-            held.setdefault(name, []).append(
+            held.setdefault(each.group, []).append(
                 wire.SettledOffset(
                     each.topic, each.partition, each.offset, each.metadata, each.topic_id
                 )
             )
 
-        async def once(left: Sequence[wire.GroupName]) -> dict[wire.GroupName, PacelineError]:
-            refusals: dict[wire.GroupName, PacelineError] = {}
+        async def once(left: Sequence[GroupName]) -> dict[GroupName, PacelineError]:
+            refusals: dict[GroupName, PacelineError] = {}
 
-            async def settle(name: wire.GroupName) -> None:
+            async def settle(name: GroupName) -> None:
                 order = wire.SettleOffsets(
                     name,
                     ending.identity.producer_id,

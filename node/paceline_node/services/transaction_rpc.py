@@ -25,13 +25,13 @@ from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.peer import transactions as wire
 from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.controller.image import Image
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.groups.cursus_groups import CursusMember
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC, GroupKey, partition_of
-from paceline_node.groups.keys import Family as GroupFamily
 from paceline_node.groups.offset_shares import UNKNOWN
 from paceline_node.groups.offsets import Commit
 from paceline_node.groups.pieces import pieces
@@ -56,7 +56,7 @@ from paceline_node.transactions.keys import (
     ProducerIdentity,
     TransactionKey,
 )
-from paceline_node.transactions.records import GroupRef, KnownTopic, TopicPartition
+from paceline_node.transactions.records import KnownTopic
 
 _MARKERS_AT_ONCE = 100
 """Markers that are appended before others have their turn."""
@@ -103,7 +103,7 @@ class TransactionRpc:
         self,
         key: TransactionKey,
         who: ProducerIdentity,
-        member: TopicPartition | GroupRef,
+        member: PartitionName | GroupName,
         *,
         adds: bool,
     ) -> wire.TransactionVerified:
@@ -112,8 +112,8 @@ class TransactionRpc:
         CoordinatorNotAvailable, RequestTimedOut: ask again."""
         group = None
         topic, number = "", -1
-        if isinstance(member, GroupRef):
-            group = wire.GroupName(member.family, member.group, member.subject)
+        if isinstance(member, GroupName):
+            group = member
         else:
             topic, number = member.topic, member.partition
         request = wire.VerifyTransaction(
@@ -135,7 +135,7 @@ class TransactionRpc:
         return leader
 
     async def _ask_coordinator(self, node: NodeId, api: PeerApi, request: Message) -> Frame:
-        led = _led_by(node, TopicPartition(TRANSACTIONS_TOPIC, PARTITION))
+        led = _led_by(node, PartitionName(TRANSACTIONS_TOPIC, PARTITION))
         try:
             return await self._ask(node, api, request, timeout_s=_COMMIT_S, leads=led)
         except LeaderChangedAfterAppend as error:
@@ -145,19 +145,18 @@ class TransactionRpc:
         key = TransactionKey(Family(request.family), request.name)
         who = ProducerIdentity(request.producer_id, request.producer_epoch)
         image = self._store.image
-        member: TopicPartition | GroupRef
+        member: PartitionName | GroupName
         if request.group is None:
             image.partition(request.topic, request.partition)
-            member = TopicPartition(request.topic, request.partition)
+            member = PartitionName(request.topic, request.partition)
         else:
-            group = request.group
-            member = GroupRef(group.family, group.group, group.subject)
+            member = request.group
 
         def command(engine: TransactionEngine) -> wire.TransactionVerified:
-            if request.adds and isinstance(member, TopicPartition):
+            if request.adds and isinstance(member, PartitionName):
                 topics = topics_of(image, [member.topic])
                 engine.producers.add_partitions(key, who, [member], image.offset, topics)
-            elif request.adds and isinstance(member, GroupRef):
+            elif request.adds and isinstance(member, GroupName):
                 engine.producers.add_group(key, who, member)
             serial = engine.producers.verify(key, who, member)
             return wire.TransactionVerified(serial, self._led_epoch())
@@ -209,7 +208,7 @@ class TransactionRpc:
             order,
             timeout_s=order.timeout_ms / 1000,
             leads=_led_by(
-                node, *(TopicPartition(each.topic, each.partition) for each in order.partitions)
+                node, *(PartitionName(each.topic, each.partition) for each in order.partitions)
             ),
         )
         return wire.MarkersWritten.unpack(frame.body)
@@ -276,7 +275,7 @@ class TransactionRpc:
     async def settle_offsets(self, order: wire.SettleOffsets) -> None:
         """Have the group's coordinator commit or drop the transaction's offsets. Raises any
         PacelineError; it may be repeated."""
-        node = self._group_coordinator(_group_key(order.group))
+        node = self._group_coordinator(GroupKey.named(order.group))
         if node == self._node_id:
             await self._settle(order)
         else:
@@ -286,7 +285,7 @@ class TransactionRpc:
         """Have the group's coordinator keep the transaction's offsets pending. Raises any
         PacelineError; it may be repeated. GroupNotFound, UnknownMember, IllegalGeneration,
         PartitionNotOwned: the member may not commit them; else as :meth:`pend`."""
-        node = self._group_coordinator(_group_key(order.group))
+        node = self._group_coordinator(GroupKey.named(order.group))
         if node == self._node_id:
             await self._stage(order)
         else:
@@ -315,7 +314,7 @@ class TransactionRpc:
 
         ticket = await self.groups.perform(number, group, begin, commit_s=commit_s)
         try:
-            member = GroupRef(group.family.value, group.group, group.subject)
+            member = group.name
             verified = await self.verify(key, who, member, adds=adds)
 
             def stage(piece: list[Commit], engine: GroupEngine) -> None:
@@ -343,14 +342,14 @@ class TransactionRpc:
         return leader
 
     async def _ask_group(
-        self, node: NodeId, api: PeerApi, group: wire.GroupName, order: Message
+        self, node: NodeId, api: PeerApi, group: GroupName, order: Message
     ) -> None:
-        number = self._group_partition(_group_key(group))
-        led = _led_by(node, TopicPartition(GROUPS_TOPIC, number))
+        number = self._group_partition(GroupKey.named(group))
+        led = _led_by(node, PartitionName(GROUPS_TOPIC, number))
         await self._ask(node, api, order, timeout_s=_COMMIT_S, leads=led)
 
     async def _settle(self, order: wire.SettleOffsets) -> None:
-        key = _group_key(order.group)
+        key = GroupKey.named(order.group)
         held = _commits(order.offsets)
         is_last = False
         while not is_last:
@@ -368,7 +367,7 @@ class TransactionRpc:
         return wire.OffsetsSettled(), b""
 
     async def _stage(self, order: wire.StageOffsets) -> None:
-        key = _group_key(order.group)
+        key = GroupKey.named(order.group)
         topic = self._store.image.find_topic(key.subject)
         count = 0 if topic is None else len(topic.partitions)
         member = CursusMember(key.group, key.subject, order.member, order.generation, count)
@@ -402,7 +401,7 @@ class TransactionRpc:
                 order,
                 batches,
                 timeout_s=order.timeout_ms / 1000,
-                leads=_led_by(node, TopicPartition(order.topic, order.partition)),
+                leads=_led_by(node, PartitionName(order.topic, order.partition)),
             )
 
     async def _append_staged(self, order: wire.AppendStaged, batches: bytearray) -> None:
@@ -464,7 +463,7 @@ class TransactionRpc:
         raise LeaderChangedAfterAppend(f"node {node} leads no more, and has not answered")
 
 
-def _led_by(node: NodeId, *partitions: TopicPartition) -> Callable[[Image], bool]:
+def _led_by(node: NodeId, *partitions: PartitionName) -> Callable[[Image], bool]:
     """Whether an image has ``node`` as the leader of all ``partitions``."""
 
     def is_led(image: Image) -> bool:
@@ -495,17 +494,12 @@ def _commits(offsets: Iterable[wire.SettledOffset]) -> list[Commit]:
 
 def _asked(open_here: OpenHere) -> wire.OpenTransaction:
     producer_id, where = open_here
-    if isinstance(where, GroupRef):
-        group = wire.GroupName(where.family, where.group, where.subject)
-        return wire.OpenTransaction(producer_id, "", -1, group)
+    if isinstance(where, GroupName):
+        return wire.OpenTransaction(producer_id, "", -1, where)
     return wire.OpenTransaction(producer_id, where.topic, where.partition, None)
 
 
-def _where(asked: wire.OpenTransaction) -> TopicPartition | GroupRef:
+def _where(asked: wire.OpenTransaction) -> PartitionName | GroupName:
     if asked.group is None:
-        return TopicPartition(asked.topic, asked.partition)
-    return GroupRef(asked.group.family, asked.group.group, asked.group.subject)
-
-
-def _group_key(name: wire.GroupName) -> GroupKey:
-    return GroupKey(GroupFamily(name.family), name.group, name.subject)
+        return PartitionName(asked.topic, asked.partition)
+    return asked.group

@@ -22,11 +22,11 @@ from paceline.errors import (
 from paceline.types import Acks
 from paceline.wire.batch import CLIENT_ATTRIBUTES, TRANSACTIONAL
 from paceline.wire.batch_header import BatchHeader
+from paceline.wire.peer.names import PartitionName
 from paceline_node.replication.partition import Done, Partition
 from paceline_node.replication.transactions import Ticket
 from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
-from paceline_node.transactions.records import TopicPartition
 
 TRANSACTIONAL_ATTRIBUTES = CLIENT_ATTRIBUTES | TRANSACTIONAL
 """Attribute bits that a client may set within a transaction (DESIGN 1.4)."""
@@ -118,7 +118,7 @@ class TransactionalProduce:
     async def _confirm(self, place: _Place, key: TransactionKey, adds: bool) -> None:
         partition, producer_id, epoch = place
         who = ProducerIdentity(producer_id, epoch)
-        where = TopicPartition(partition.topic, partition.partition)
+        where = PartitionName(partition.topic, partition.partition)
         ticket = partition.gate.ticket(producer_id, epoch, begins_at=0 if adds else None)
         refusal: PacelineError | None = None
         try:

@@ -28,6 +28,7 @@ from paceline.errors import (
 )
 from paceline.types import is_internal_topic
 from paceline.wire.peer import transactions as wire
+from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.controller.image import Broker, Image
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
@@ -51,15 +52,7 @@ from paceline_node.transactions.keys import (
     TransactionKey,
 )
 from paceline_node.transactions.producers import Ended
-from paceline_node.transactions.records import (
-    GroupRef,
-    Sink,
-    Staged,
-    StagedOffset,
-    State,
-    TopicPartition,
-    Transaction,
-)
+from paceline_node.transactions.records import Sink, Staged, StagedOffset, State, Transaction
 from paceline_node.transactions.sinks import Attempt, SinkTransaction
 from paceline_node.turns import Turns
 
@@ -177,7 +170,7 @@ class TransactionService:
     ) -> None:
         """See :meth:`ProducerTransactions.add_group`; the group was opened to commit offsets."""
         self.permit(principal, Operation.TRANSACT, key.name)
-        added = _reference(group)
+        added = group.key.name
         await self._perform(lambda engine: engine.producers.add_group(key, who, added))
 
     async def end(
@@ -267,7 +260,7 @@ class TransactionService:
         """See :meth:`StagedTransactions.stage_offsets`; all are of ``group``, which was opened to
         commit offsets. Whether the member may commit them is asked by the caller, of the group."""
         self.permit(principal, Operation.TRANSACT, key.name)
-        own = _reference(group)
+        own = group.key.name
         assert all(each.group == own for each in offsets), f"offsets of another group than {own}"
         return await self._perform(
             lambda engine: engine.staging.stage_offsets(key, wire_epoch, offsets, acted=acted)
@@ -318,7 +311,7 @@ class TransactionService:
         if found.state is not State.ONGOING:
             return None
         groups = {each.group for each in found.offsets}
-        if not groups <= {_reference(each) for each in opened}:
+        if not groups <= {each.key.name for each in opened}:
             raise ConcurrentTransactions(f"{key}: offsets were added as it was ended; end it again")
         try:
             for group in sorted(groups):
@@ -465,13 +458,8 @@ def _merged(runs: Sequence[Sequence[Listed]]) -> Work[Sequence[Listed]]:
     return merged
 
 
-def _reference(group: OpenGroup) -> GroupRef:
-    key = group.key
-    return GroupRef(key.family.value, key.group, key.subject)
-
-
 def _staging(
-    key: TransactionKey, found: Transaction, group: GroupRef, offsets: Sequence[StagedOffset]
+    key: TransactionKey, found: Transaction, group: GroupName, offsets: Sequence[StagedOffset]
 ) -> wire.StageOffsets:
     """What the group's coordinator is asked to keep pending; a transaction has one member of a
     group."""
@@ -480,7 +468,7 @@ def _staging(
         key.name,
         found.producer_id,
         found.producer_epoch,
-        wire.GroupName(group.family, group.group, group.subject),
+        group,
         offsets[0].member,
         offsets[0].generation,
         tuple(
@@ -492,8 +480,8 @@ def _staging(
     )
 
 
-def _member(image: Image, topic: str, number: int) -> TopicPartition:
+def _member(image: Image, topic: str, number: int) -> PartitionName:
     if is_internal_topic(topic):
         raise PolicyViolation(f"{topic}: internal topics take no records from clients")
     image.partition(topic, number)
-    return TopicPartition(topic, number)
+    return PartitionName(topic, number)

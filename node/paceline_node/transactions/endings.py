@@ -7,15 +7,14 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
+from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.state_machines.machine import Entry
 from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import (
-    GroupRef,
     KnownTopic,
     Staged,
     StagedOffset,
     State,
-    TopicPartition,
     Transaction,
     marked_entry,
     staged_entry,
@@ -40,8 +39,8 @@ class Ending(NamedTuple):
     identity: ProducerIdentity
     commits: bool
     staged: tuple[Staged, ...]
-    partitions: tuple[TopicPartition, ...]
-    groups: tuple[GroupRef, ...]
+    partitions: tuple[PartitionName, ...]
+    groups: tuple[GroupName, ...]
     offsets: tuple[StagedOffset, ...]
     metadata_offset: int
     topics: tuple[KnownTopic, ...] = ()
@@ -158,7 +157,7 @@ def ending_of(store: TransactionStore, key: TransactionKey) -> Ending | None:
     if found is None or not found.state.is_prepared:
         return None
     staged = tuple(store.unstored_in(key)) if found.commits else ()
-    partitions = {*found.partitions, *(TopicPartition(s.topic, s.partition) for s in staged)}
+    partitions = {*found.partitions, *(PartitionName(s.topic, s.partition) for s in staged)}
     return Ending(
         key,
         found.serial,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
+from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.transactions.context import TransactionContext
-from paceline_node.transactions.records import GroupRef, TopicPartition
 
 
 class OpenHere(NamedTuple):
@@ -19,7 +19,7 @@ class OpenHere(NamedTuple):
     group."""
 
     producer_id: int
-    where: TopicPartition | GroupRef
+    where: PartitionName | GroupName
 
 
 def find_hanging(context: TransactionContext, asked: Collection[OpenHere]) -> list[bool]:
@@ -37,9 +37,9 @@ def find_hanging(context: TransactionContext, asked: Collection[OpenHere]) -> li
         found = store.transactions[key]
         ids = {found.producer_id, found.next_producer_id, found.ended_producer_id} & wanted
         if ids:
-            staged = {TopicPartition(each.topic, each.partition) for each in store.staged_in(key)}
+            staged = {PartitionName(each.topic, each.partition) for each in store.staged_in(key)}
             offsets = {each.group for each in found.offsets}
-            members: set[TopicPartition | GroupRef] = {*staged, *found.partitions}
+            members: set[PartitionName | GroupName] = {*staged, *found.partitions}
             members.update(found.groups, offsets)
             known.update(OpenHere(number, where) for number in ids for where in members)
     context.write_known()

@@ -19,6 +19,7 @@ from paceline.errors import (
     ProducerFenced,
     TransactionTooLarge,
 )
+from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.endings import (
     NOBODY,
@@ -30,15 +31,7 @@ from paceline_node.transactions.endings import (
 )
 from paceline_node.transactions.id_shares import UNKNOWN
 from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
-from paceline_node.transactions.records import (
-    GroupRef,
-    KnownTopic,
-    Marked,
-    State,
-    TopicPartition,
-    Transaction,
-    marked_entry,
-)
+from paceline_node.transactions.records import KnownTopic, Marked, State, Transaction, marked_entry
 
 SET_BACK = "an unclean election set the transaction log back"
 
@@ -137,7 +130,7 @@ class ProducerTransactions:
         self,
         key: TransactionKey,
         who: ProducerIdentity,
-        partitions: Sequence[TopicPartition],
+        partitions: Sequence[PartitionName],
         metadata_offset: int = 0,
         topics: Sequence[KnownTopic] = (),
     ) -> None:
@@ -160,7 +153,7 @@ class ProducerTransactions:
                 ),
             )
 
-    def add_group(self, key: TransactionKey, who: ProducerIdentity, group: GroupRef) -> None:
+    def add_group(self, key: TransactionKey, who: ProducerIdentity, group: GroupName) -> None:
         """Let the transaction commit offsets of ``group``. Raises as :meth:`add_partitions`."""
         found = self._writable(key, who)
         wanted = {*found.groups, group}
@@ -201,7 +194,7 @@ class ProducerTransactions:
             raise kind(f"{key}: {SET_BACK}, initialise the producer anew")
 
     def verify(
-        self, key: TransactionKey, who: ProducerIdentity, member: TopicPartition | GroupRef
+        self, key: TransactionKey, who: ProducerIdentity, member: PartitionName | GroupName
     ) -> int:
         """Raise unless ``member`` belongs to the open transaction of ``who``: what a partition's
         leader, and a group's coordinator, ask before they take the first write of it. Returns the
@@ -301,7 +294,7 @@ class ProducerTransactions:
         self._decide(key, found, commits=False, fences=True, reason=reason)
 
     def note_marked(
-        self, key: TransactionKey, who: ProducerIdentity, partitions: Iterable[TopicPartition]
+        self, key: TransactionKey, who: ProducerIdentity, partitions: Iterable[PartitionName]
     ) -> None:
         """All that was staged for ``partitions`` in the decided transaction of ``who``, and its
         marker, is committed there: whoever coordinates next has nothing to store in them. Nothing

@@ -29,6 +29,7 @@ from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
 from paceline.wire.message import Message
+from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.state_machines.machine import Entry
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 
@@ -71,12 +72,6 @@ class State(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class TopicPartition(Message):
-    topic: str
-    partition: int
-
-
-@dataclass(frozen=True, slots=True, order=True)
 class KnownTopic(Message):
     """Which topic a name means in a transaction. One that is deleted and made anew under its name
     is another: nothing of the transaction is in it."""
@@ -85,22 +80,13 @@ class KnownTopic(Message):
     topic_id: UUID
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GroupRef(Message):
-    """A consumer group with offsets in the transaction, as ``groups.keys.GroupKey`` names it."""
-
-    family: str
-    group: str
-    subject: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class StagedOffset(Message):
     """An offset that is committed with the transaction, held by its coordinator until then.
     ``member`` and ``generation`` say who commits it, where the family's members are fenced;
     ``topic_id`` in which topic it was reached, None where that was not known."""
 
-    group: GroupRef
+    group: GroupName
     topic: str
     partition: int
     offset: int
@@ -131,8 +117,8 @@ class Transaction(Message):
     producer_epoch: int
     state: State
     timeout_ms: int
-    partitions: tuple[TopicPartition, ...] = ()
-    groups: tuple[GroupRef, ...] = ()
+    partitions: tuple[PartitionName, ...] = ()
+    groups: tuple[GroupName, ...] = ()
     offsets: tuple[StagedOffset, ...] = ()
     serial: int = 0
     began_ms: int = 0
@@ -246,7 +232,7 @@ class Marked(Message):
 
     producer_id: int
     producer_epoch: int
-    partitions: tuple[TopicPartition, ...]
+    partitions: tuple[PartitionName, ...]
 
     @property
     def identity(self) -> ProducerIdentity:

@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable
 
+from paceline.wire.peer.names import PartitionName
 from paceline_node.state_machines.machine import Entry
 from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.records import (
@@ -19,7 +20,6 @@ from paceline_node.transactions.records import (
     Staged,
     StagedKey,
     State,
-    TopicPartition,
     Transaction,
     decode,
 )
@@ -207,7 +207,7 @@ class TransactionStore:
         number = self._numbers.get(key, {}).get((serial, sequence))
         return None if number is None else self.staged[key][serial, number]
 
-    def marked_in(self, key: TransactionKey) -> frozenset[TopicPartition]:
+    def marked_in(self, key: TransactionKey) -> frozenset[PartitionName]:
         """Where the id's decided transaction has all that was staged, and its marker."""
         found, marked = self.transactions.get(key), self.marked.get(key)
         if found is None or marked is None or found.identity != marked.identity:
@@ -219,7 +219,7 @@ class TransactionStore:
         staged, marked = self.staged_in(key), self.marked_in(key)
         if not marked:
             return staged
-        return [each for each in staged if TopicPartition(each.topic, each.partition) not in marked]
+        return [each for each in staged if PartitionName(each.topic, each.partition) not in marked]
 
 
 def named_count(found: Transaction | None) -> int:

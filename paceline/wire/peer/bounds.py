@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from paceline.values import dataclass
 from paceline.wire.message import Message
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionName(Message):
-    topic: str
-    partition: int
+from paceline.wire.peer.names import PartitionName
 
 
 @dataclass(frozen=True, slots=True)

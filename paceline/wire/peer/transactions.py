@@ -13,15 +13,7 @@ from uuid import UUID
 
 from paceline.types import LeaderEpoch
 from paceline.wire.message import Message
-
-
-@dataclass(frozen=True, slots=True)
-class GroupName(Message):
-    """A consumer group; ``subject`` as in ``wire/native/groups.py``."""
-
-    family: str
-    group: str
-    subject: str = ""
+from paceline.wire.peer.names import GroupName
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from paceline.client import connect
 from paceline.errors import DuplicateSequence, InvalidProducerEpoch, NotEnoughReplicas
 from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.batch_header import read_header
+from paceline.wire.peer.names import PartitionName
 from paceline.wire.peer.transactions import AppendStaged, MarkedPartition, WriteMarkers
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family, GroupKey
@@ -24,7 +25,7 @@ from paceline_node.services.forgotten_writers import ForgottenWriters
 from paceline_node.storage.producers import FrozenTable
 from paceline_node.storage.reading import LogSlice
 from paceline_node.transactions.keys import ProducerIdentity
-from paceline_node.transactions.records import Staged, TopicPartition
+from paceline_node.transactions.records import Staged
 from tests.integration.client.test_transactional import ONE, seen
 from tests.integration.node.nodes import lone_node
 
@@ -47,7 +48,7 @@ async def test_what_the_log_has_of_a_forgotten_producer_is_not_stored_again(
         async def store(producer_id: int, value: bytes) -> None:
             who = ProducerIdentity(producer_id, 3)
             staged = [Staged("out", 0, -1, began_ms, None, value)]
-            (batch,) = staged_batches.staged_batches(staged, TopicPartition("out", 0), who)
+            (batch,) = staged_batches.staged_batches(staged, PartitionName("out", 0), who)
             order = AppendStaged("out", 0, epoch, LeaderEpoch(0), 30_000, None, began_ms)
             await rpc.append_staged(NodeId(0), order, batch)
 
@@ -111,7 +112,7 @@ async def test_batches_that_a_log_lacks_are_stored_where_it_has_the_first_one(
         epoch = LeaderEpoch(partition.replica.leader_epoch)
         began_ms, producer_id = int(time.time() * 1000), 10**9
         staged = [Staged("out", 0, -1, began_ms, None, value) for value in (b"1st", b"2nd", b"3rd")]
-        who, where = ProducerIdentity(producer_id, 3), TopicPartition("out", 0)
+        who, where = ProducerIdentity(producer_id, 3), PartitionName("out", 0)
         batches = [bytes(each) for each in staged_batches.staged_batches(staged, where, who)]
 
         async def store(number: int, *, asks_log: bool = True) -> None:
@@ -183,7 +184,7 @@ async def test_what_is_not_committed_proves_nothing(
                 ProducerIdentity(producer_id, 3),
                 Staged("out", 0, -1, began_ms, None, b"x"),
             )
-            (made,) = staged_batches.staged_batches([staged], TopicPartition("out", 0), who)
+            (made,) = staged_batches.staged_batches([staged], PartitionName("out", 0), who)
             return bytearray(made)
 
         async def store(producer_id: int) -> None:
@@ -230,7 +231,7 @@ async def test_it_is_aborted_and_none_that_is_known(tmp_path: Path) -> None:
         assert partition is not None
         forgotten = ProducerIdentity(10**9, 0)
         (batch,) = staged_batches.staged_batches(
-            [Staged("out", 0, -1, 0, None, b"forgotten")], TopicPartition("out", 0), forgotten
+            [Staged("out", 0, -1, 0, None, b"forgotten")], PartitionName("out", 0), forgotten
         )
         epoch = LeaderEpoch(partition.replica.leader_epoch)
         order = AppendStaged("out", 0, epoch, LeaderEpoch(0), 30_000)
@@ -257,7 +258,7 @@ async def test_its_offsets_are_dropped_and_none_of_one_that_is_known(tmp_path: P
     ):
         await client.admin.create_topic("out", partitions=2)
         await live.begin()
-        await live.send_offsets({TopicPartition("out", 1): 7}, "team")
+        await live.send_offsets({PartitionName("out", 1): 7}, "team")
         broker = node.node.broker
         groups = broker.transactions.rpc.groups
         key = GroupKey(Family.KAFKA, "team")
@@ -291,7 +292,7 @@ async def test_a_log_that_knows_a_higher_epoch_refuses_an_id_once(tmp_path: Path
         (producer_id,) = [int.from_bytes(key[1]) for key, _ in partition.log.producers]
         (batch,) = staged_batches.staged_batches(
             [Staged("out", 0, -1, 0, None, b"forgotten")],
-            TopicPartition("out", 0),
+            PartitionName("out", 0),
             ProducerIdentity(producer_id, 100),
         )
         epoch = LeaderEpoch(partition.replica.leader_epoch)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from paceline.errors import FencedLeaderEpoch
 from paceline.wire.batch import read_header
 from paceline.wire.end_marker import is_end_marker
+from paceline.wire.peer.names import PartitionName
 from paceline.wire.records import decode_records
 from paceline_node.replication.sequences import SequenceFence, judge
 from paceline_node.replication.transactions import (
@@ -17,7 +18,6 @@ from paceline_node.replication.transactions import (
 )
 from paceline_node.storage.producers import ProducerTable, read_detail
 from paceline_node.storage.transactions import is_aborted
-from paceline_node.transactions.records import TopicPartition
 
 PARTITIONS = 3
 
@@ -34,7 +34,7 @@ class Place:
     """A partition. ``breaks`` names a rule to leave out, for a test of the tests."""
 
     def __init__(self, number: int, breaks: str) -> None:
-        self.at = TopicPartition("t", number)
+        self.at = PartitionName("t", number)
         self.table = ProducerTable()
         self.gate = TransactionGate()
         self.fence = SequenceFence(lambda: 0.0)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from paceline.wire.kafka import offsets as wire
-from paceline_node.groups.keys import Family, GroupKey, TopicPartition
+from paceline_node.groups.keys import Family, GroupKey, TopicAndNumber
 from paceline_node.groups.records import Offset
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.offsets import KafkaOffsets
@@ -36,7 +36,7 @@ class Groups:
 
     def fetch(self, _key: GroupKey, *at: Any) -> Offset | None:
         self._count += 1
-        return None if at[1] == 7 else STORED[cast(TopicPartition, at)]
+        return None if at[1] == 7 else STORED[cast(TopicAndNumber, at)]
 
     async def perform(self, operation: Callable[[Any], Any]) -> Any:
         self._count = 0

@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import trio
 
+from paceline.wire.peer.names import PartitionName
 from paceline_node.services.marked_places import MarkedPlaces
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
-from paceline_node.transactions.records import Staged, TopicPartition
+from paceline_node.transactions.records import Staged
 
 KEY = TransactionKey(Family.CURSUS, "t")
-P0, P1 = TopicPartition("out", 0), TopicPartition("out", 1)
+P0, P1 = PartitionName("out", 0), PartitionName("out", 1)
 
 
 def ending(epoch: int) -> Ending:

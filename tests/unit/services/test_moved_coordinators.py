@@ -13,6 +13,7 @@ from paceline.errors import DuplicateSequence, NotEnoughReplicas, NotLeader
 from paceline.types import LeaderEpoch
 from paceline.wire.batch_header import read_header
 from paceline.wire.end_marker import is_end_marker
+from paceline.wire.peer.names import GroupName, PartitionName
 from paceline.wire.peer.transactions import (
     AppendStaged,
     MarkersWritten,
@@ -25,7 +26,7 @@ from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.storage.producer_state import key_of_id
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import Family, TransactionKey
-from paceline_node.transactions.records import GroupRef, Staged, StagedOffset, TopicPartition
+from paceline_node.transactions.records import Staged, StagedOffset
 from tests.sim.transactions.places import Place
 from tests.unit.transactions.desk import P0, P1, Desk
 
@@ -42,16 +43,16 @@ class Cluster:
         self.led_epoch = 1
         self.places = {P0: Place(0, ""), P1: Place(1, "")}
         self.leaders = {P0: 1, P1: -1}
-        self.sent: list[TopicPartition] = []
+        self.sent: list[PartitionName] = []
         self.began_ms: list[int] = []
         self.groups_answer = True
-        self.refuses: set[TopicPartition] = set()
+        self.refuses: set[PartitionName] = set()
         self.image = self
 
     # --- metadata ---------------------------------------------------------------------------------
 
     def partition(self, topic: str, number: int) -> Any:
-        leader = self.leaders[TopicPartition(topic, number)]
+        leader = self.leaders[PartitionName(topic, number)]
         return SimpleNamespace(leader=leader, leader_epoch=LeaderEpoch(0))
 
     def find_topic(self, topic: str) -> Any:
@@ -98,7 +99,7 @@ class Cluster:
 
     async def append_staged(self, node: int, order: AppendStaged, batch: bytearray) -> None:
         await trio.lowlevel.checkpoint()
-        where = TopicPartition(order.topic, order.partition)
+        where = PartitionName(order.topic, order.partition)
         self.sent.append(where)
         self.began_ms.append(order.began_ms)
         if where in self.refuses:
@@ -122,7 +123,7 @@ class Cluster:
                 order.commits,
                 order.coordinator_epoch,
             )
-            where = TopicPartition(each.topic, each.partition)
+            where = PartitionName(each.topic, each.partition)
             self.places[where].end_transaction(marker, 0)
         count = len(order.partitions)
         return MarkersWritten((0,) * count, ("",) * count)
@@ -132,7 +133,7 @@ class Cluster:
         if not self.groups_answer:
             raise NotLeader("__groups/0 has no leader")
 
-    def forget_producers(self, where: TopicPartition) -> None:
+    def forget_producers(self, where: PartitionName) -> None:
         """As a quota, or ``log.producer_ttl_ms``, would have it, by a record in the log."""
         place = self.places[where]
         known = [key_of_id(number) for number in range(5000, 5010)]
@@ -140,7 +141,7 @@ class Cluster:
         place._append(batch)
         assert not any(place.table.state(key) for key in known)
 
-    def values(self, where: TopicPartition) -> list[bytes | None]:
+    def values(self, where: PartitionName) -> list[bytes | None]:
         """What readers of committed records see."""
         place = self.places[where]
         assert not place.table.transactions.open
@@ -152,7 +153,7 @@ class Cluster:
         ]
 
 
-def record(where: TopicPartition, sequence: int) -> Staged:
+def record(where: PartitionName, sequence: int) -> Staged:
     return Staged(where.topic, where.partition, sequence, 5, None, b"v%d" % sequence)
 
 
@@ -180,7 +181,7 @@ async def test_no_partition_stores_twice_what_another_one_holds_up(autojump_cloc
 async def test_nothing_is_stored_twice_that_a_group_holds_up(autojump_clock: object) -> None:
     cluster = Cluster()
     cluster.groups_answer, cluster.leaders[P1] = False, 1
-    offset = StagedOffset(GroupRef("cursus", "readers", "in"), "in", 0, 7)
+    offset = StagedOffset(GroupName("cursus", "readers", "in"), "in", 0, 7)
     cluster.decide(record(P0, 1), record(P1, 2), offsets=[offset])
     await cluster.coordinate(5)
     for where in (P0, P1):

@@ -9,13 +9,14 @@ import pytest
 
 from paceline.errors import ConcurrentTransactions
 from paceline.wire.peer import transactions as wire
+from paceline.wire.peer.names import GroupName
 from paceline_node.groups.keys import Family as GroupFamily
 from paceline_node.groups.keys import GroupKey
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.transactions import TransactionService
 from paceline_node.transactions.keys import Family, TransactionKey
-from paceline_node.transactions.records import GroupRef, StagedOffset
+from paceline_node.transactions.records import StagedOffset
 from tests.unit.transactions.desk import Desk
 
 KEY = TransactionKey(Family.CURSUS, "worker")
@@ -55,7 +56,7 @@ class Coordinator:
         return self.desk.engine.store.transactions[KEY].state.name
 
     async def stage(self, group: str) -> None:
-        offset = StagedOffset(GroupRef("cursus", group, "in"), "in", 0, 5)
+        offset = StagedOffset(GroupName("cursus", group, "in"), "in", 0, 5)
         await self.service.stage_offsets(ANONYMOUS, KEY, 0, opened(group), [offset])
 
     async def commit(self, *groups: str) -> None:
@@ -78,6 +79,6 @@ async def test_offsets_added_since_the_groups_were_opened_are_not_committed() ->
 
 async def test_offsets_are_staged_for_the_open_group_alone() -> None:
     coordinator = Coordinator()
-    offset = StagedOffset(GroupRef("cursus", "other", "in"), "in", 0, 5)
+    offset = StagedOffset(GroupName("cursus", "other", "in"), "in", 0, 5)
     with pytest.raises(AssertionError, match="another group"):
         await coordinator.service.stage_offsets(ANONYMOUS, KEY, 0, opened("mine"), [offset])

@@ -9,12 +9,12 @@ import trio
 import trio.testing
 
 from paceline.types import LeaderEpoch
+from paceline.wire.peer.names import PartitionName
 from paceline_node.services.staged_turns import StagedTurns
 from paceline_node.transactions.keys import Family, TransactionKey
-from paceline_node.transactions.records import TopicPartition
 
 A, B, C = (TransactionKey(Family.CURSUS, name) for name in "abc")
-P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+P0, P1 = PartitionName("orders", 0), PartitionName("orders", 1)
 
 
 class Decided:
@@ -23,9 +23,9 @@ class Decided:
     def __init__(self) -> None:
         self.turns = StagedTurns()
         self.epoch = 1
-        self.places: dict[TransactionKey, tuple[int, set[TopicPartition]]] = {}
+        self.places: dict[TransactionKey, tuple[int, set[PartitionName]]] = {}
 
-    def decide(self, key: TransactionKey, serial: int, *places: TopicPartition) -> None:
+    def decide(self, key: TransactionKey, serial: int, *places: PartitionName) -> None:
         self.places.pop(key, None)
         self.places[key] = serial, set(places)
         self.line_up()

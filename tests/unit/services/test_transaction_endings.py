@@ -13,6 +13,7 @@ import trio.testing
 from paceline.errors import DuplicateSequence, NotEnoughReplicas, OutOfOrderSequence
 from paceline.types import LeaderEpoch
 from paceline.wire.batch_header import read_header
+from paceline.wire.peer.names import GroupName, PartitionName
 from paceline.wire.peer.transactions import (
     AppendStaged,
     MarkersWritten,
@@ -23,7 +24,7 @@ from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
-from paceline_node.transactions.records import GroupRef, Staged, StagedOffset, TopicPartition
+from paceline_node.transactions.records import Staged, StagedOffset
 from tests.unit.transactions.desk import P0, P1, Desk
 
 
@@ -94,7 +95,7 @@ class Nodes:
 
     def __init__(self) -> None:
         self.sent: dict[int, list[int]] = {0: [], 1: []}
-        self.marked: list[TopicPartition] = []
+        self.marked: list[PartitionName] = []
         self.refuses = True
         self.image = self
         self.leader, self.leader_epoch = 1, LeaderEpoch(3)
@@ -117,7 +118,7 @@ class Nodes:
 
     async def write_markers(self, node: int, order: WriteMarkers) -> MarkersWritten:
         await trio.lowlevel.checkpoint()
-        self.marked += [TopicPartition(each.topic, each.partition) for each in order.partitions]
+        self.marked += [PartitionName(each.topic, each.partition) for each in order.partitions]
         count = len(order.partitions)
         return MarkersWritten((0,) * count, ("",) * count)
 
@@ -286,7 +287,7 @@ async def test_offsets_wait_for_no_partition(autojump_clock: object) -> None:
 
     nodes.settle_offsets = settle_offsets  # type: ignore[attr-defined]
     env = coordinating_env()
-    where = GroupRef("cursus", "readers", "in")
+    where = GroupName("cursus", "readers", "in")
     offset = StagedOffset(where, "in", 0, 7)
     key = TransactionKey(Family.CURSUS, "t")
     ending = Ending(key, 1, ProducerIdentity(7, 0), True, (), (P0,), (), (offset,), 0)

@@ -13,6 +13,7 @@ import trio.testing
 from paceline.errors import CoordinatorNotAvailable, LeaderChangedAfterAppend, PacelineError
 from paceline.types import LeaderEpoch, NodeId, PartitionEpoch, TopicId
 from paceline.wire.peer import transactions as wire
+from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.controller.image import Image
 from paceline_node.controller.records import (
     PartitionRegistration,
@@ -29,7 +30,6 @@ from paceline_node.transactions.keys import (
     ProducerIdentity,
     TransactionKey,
 )
-from paceline_node.transactions.records import TopicPartition
 
 HERE, SILENT, NEXT = NodeId(0), NodeId(1), NodeId(2)
 NAMES = ("orders", TRANSACTIONS_TOPIC, GROUPS_TOPIC)
@@ -82,13 +82,13 @@ async def append(rpc: TransactionRpc) -> object:
 
 
 async def settle(rpc: TransactionRpc) -> object:
-    await rpc.settle_offsets(wire.SettleOffsets(wire.GroupName("v1", "g"), 7, 1, True, ()))
+    await rpc.settle_offsets(wire.SettleOffsets(GroupName("v1", "g"), 7, 1, True, ()))
     return None
 
 
 async def verify(rpc: TransactionRpc) -> object:
     key = TransactionKey(Family.KAFKA, "t")
-    return await rpc.verify(key, WHO, TopicPartition("orders", 0), adds=True)
+    return await rpc.verify(key, WHO, PartitionName("orders", 0), adds=True)
 
 
 ASKING = pytest.mark.parametrize(

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 
 from paceline.errors import CoordinatorNotAvailable, NotCoordinator
 from paceline.types import MAX_RECORD_BYTES
+from paceline.wire.peer.names import PartitionName
 from paceline_node.state_machines.machine import Entry, Scope
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
-from paceline_node.transactions.records import TopicPartition
 
 START_MS = 1_700_000_000_000
 KEY = TransactionKey(Family.KAFKA, "payments")
-P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+P0, P1 = PartitionName("orders", 0), PartitionName("orders", 1)
 
 
 class Desk:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import CoordinatorNotAvailable
+from paceline.wire.peer.names import GroupName
 from paceline_node.transactions.hanging import OpenHere
 from paceline_node.transactions.keys import Family, TransactionKey
-from paceline_node.transactions.records import GroupRef, Staged
+from paceline_node.transactions.records import Staged
 from tests.unit.transactions.desk import KEY, P0, P1, Desk
 
 
@@ -31,7 +32,7 @@ def test_none_hangs_from_its_first_write_until_every_marker_is_there(commits: bo
 def test_a_group_of_an_open_transaction_does_not_hang() -> None:
     desk = Desk()
     who = desk.init()
-    group = GroupRef("kafka", "billing")
+    group = GroupName("kafka", "billing")
     asked = [OpenHere(who.producer_id, group), OpenHere(who.producer_id, P0)]
     assert desk.engine.find_hanging(asked) == [True, True]
     desk.engine.producers.add_group(KEY, who, group)

@@ -7,9 +7,9 @@ from contextlib import suppress
 import pytest
 
 from paceline.errors import ConcurrentTransactions, Throttled, TransactionTooLarge
+from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
-from paceline_node.transactions.records import GroupRef, TopicPartition
 from paceline_node.transactions.sinks import Attempt
 from tests.unit.transactions.desk import P0, Desk
 
@@ -61,7 +61,7 @@ def opened(desk: Desk, name: str, client: str, count: int) -> ProducerIdentity:
     key = TransactionKey(Family.KAFKA, name)
     who = desk.engine.producers.init(key, 60_000, spare=next(desk.spares), client=client)
     assert who is not None
-    partitions = [TopicPartition("orders", number) for number in range(count)]
+    partitions = [PartitionName("orders", number) for number in range(count)]
     desk.engine.producers.add_partitions(key, who, partitions)
     return who
 
@@ -75,9 +75,9 @@ def test_what_open_transactions_name_is_bounded_for_each_client_and_for_all() ->
         opened(desk, "mallory-too", "mallory", 2)
     key = TransactionKey(Family.KAFKA, "mallory")
     desk.engine.producers.add_partitions(key, who, [P0])
-    desk.engine.producers.add_group(key, who, GroupRef("kafka", "g"))
+    desk.engine.producers.add_group(key, who, GroupName("kafka", "g"))
     with pytest.raises(Throttled):
-        desk.engine.producers.add_group(key, who, GroupRef("kafka", "h"))
+        desk.engine.producers.add_group(key, who, GroupName("kafka", "h"))
     other = opened(desk, "trudy", "trudy", 10)
     with pytest.raises(Throttled):
         opened(desk, "late", "honest", 1)

@@ -7,9 +7,10 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from paceline.errors import CoordinatorNotAvailable, PacelineError
+from paceline.wire.peer.names import PartitionName
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
-from paceline_node.transactions.records import State, TopicPartition
+from paceline_node.transactions.records import State
 from paceline_node.transactions.sinks import Attempt
 from tests.unit.transactions.desk import Desk
 
@@ -49,7 +50,7 @@ class Lives(RuleBasedStateMachine):
             return
         who = self.known[key][-1 - age]
         try:
-            self.desk.engine.producers.add_partitions(key, who, [TopicPartition("t", partition)])
+            self.desk.engine.producers.add_partitions(key, who, [PartitionName("t", partition)])
         except PacelineError:
             return
         assert age == 0, "one who was replaced has opened a transaction"

@@ -18,12 +18,13 @@ from paceline.errors import (
     TransactionNotFound,
     TransactionTooLarge,
 )
+from paceline.wire.peer.names import GroupName
 from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
-from paceline_node.transactions.records import GroupRef, State, transaction_entry
+from paceline_node.transactions.records import State, transaction_entry
 from tests.unit.transactions.desk import KEY, P0, P1, Desk
 
-GROUP = GroupRef("kafka", "billing")
+GROUP = GroupName("kafka", "billing")
 
 
 def state_of(desk: Desk) -> State:
@@ -328,7 +329,7 @@ def test_limits() -> None:
         desk.engine.producers.add_partitions(KEY, who, [P0, P1])
     desk.engine.producers.add_group(KEY, who, GROUP)
     with pytest.raises(TransactionTooLarge):
-        desk.engine.producers.add_group(KEY, who, GroupRef("kafka", "other"))
+        desk.engine.producers.add_group(KEY, who, GroupName("kafka", "other"))
 
 
 def test_an_idle_id_is_forgotten_and_an_open_transaction_is_not() -> None:

@@ -15,9 +15,10 @@ from paceline.errors import (
     SinkForgotten,
     TransactionTooLarge,
 )
+from paceline.wire.peer.names import PartitionName
 from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
-from paceline_node.transactions.records import State, TopicPartition
+from paceline_node.transactions.records import State
 from paceline_node.transactions.sinks import Attempt, SinkTransaction
 from tests.unit.transactions.desk import P0, Desk
 
@@ -254,7 +255,7 @@ def test_a_batch_that_may_have_been_committed_and_forgotten_is_not_taken_for_new
 
 # --- more than fits in one batch ------------------------------------------------------------------
 
-WIDE = [TopicPartition("t" * 249, number) for number in range(500)]
+WIDE = [PartitionName("t" * 249, number) for number in range(500)]
 
 
 def wide(desk: Desk, count: int) -> list[SinkTransaction]:

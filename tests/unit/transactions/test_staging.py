@@ -15,17 +15,11 @@ from paceline.errors import (
     TransactionNotFound,
     TransactionTooLarge,
 )
+from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.transactions.acting import ActedIn
 from paceline_node.transactions.keys import LAST_EPOCH, Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
-from paceline_node.transactions.records import (
-    GroupRef,
-    Header,
-    Staged,
-    StagedOffset,
-    State,
-    TopicPartition,
-)
+from paceline_node.transactions.records import Header, Staged, StagedOffset, State
 from paceline_node.transactions.staging import SequenceReused
 from tests.unit.transactions.desk import Desk
 
@@ -37,7 +31,7 @@ def record(sequence: int, partition: int = 0, value: bytes = b"v") -> Staged:
 
 
 def offset(at: int, partition: int = 0) -> StagedOffset:
-    return StagedOffset(GroupRef("cursus", "g", "in"), "in", partition, at)
+    return StagedOffset(GroupName("cursus", "g", "in"), "in", partition, at)
 
 
 def opened(limits: TransactionLimits | None = None) -> Desk:
@@ -77,7 +71,7 @@ def test_a_commit_has_the_records_in_order_each_number_once() -> None:
     ending = desk.engine.ending(KEY)
     assert ending is not None
     assert [each.sequence for each in ending.staged] == [1, 2, 3]
-    assert ending.partitions == (TopicPartition("orders", 0), TopicPartition("orders", 1))
+    assert ending.partitions == (PartitionName("orders", 0), PartitionName("orders", 1))
     assert [each.offset for each in ending.offsets] == [6, 7]
     desk.finish(KEY)
     assert desk.engine.store.staged == {}
@@ -381,7 +375,7 @@ def test_what_is_committed_with_a_transaction_is_bounded() -> None:
     """Otherwise its decision could be larger than a batch may be, and would never be taken."""
     desk = opened()
     many = [
-        StagedOffset(GroupRef("cursus", "g", "in"), "in", at, 1, metadata="m" * 4000)
+        StagedOffset(GroupName("cursus", "g", "in"), "in", at, 1, metadata="m" * 4000)
         for at in range(2_500)
     ]
     with pytest.raises(TransactionTooLarge, match="at most 8388608"):

@@ -27,6 +27,7 @@ from paceline.types import NodeId, TopicId
 from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.errors import CursusError, parse_refusal, quoted
 from paceline.wire.cursus.wildcards import TopicWildcards, is_pattern
+from paceline.wire.peer.names import GroupName
 from paceline_node.env import Env
 from paceline_node.groups.cursus_groups import (
     CursusMember,
@@ -50,7 +51,7 @@ from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.routing import LeaderRouting
-from paceline_node.transactions.records import GroupRef, StagedOffset
+from paceline_node.transactions.records import StagedOffset
 
 Serve = Callable[[GroupEngine, GroupKey], Reply]
 _PAUSE_S = 0.02
@@ -260,7 +261,7 @@ class CursusGroupCommands:
         """The topic of that name, as far as this node knows."""
         return self._groups.topic_id(topic)
 
-    def open_to_commit(self, group: GroupRef, call: CursusCall) -> OpenGroup:
+    def open_to_commit(self, group: GroupName, call: CursusCall) -> OpenGroup:
         """A group, for a client that commits offsets for it with a transaction. Raises
         AuthorizationFailed."""
         key = cursus_key(group.group, group.subject)

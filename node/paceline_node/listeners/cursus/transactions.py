@@ -33,6 +33,7 @@ from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.batch import CursusRecord
 from paceline.wire.cursus.errors import CursusError, invalid, partition_not_found, quoted
 from paceline.wire.mapping import record_of
+from paceline.wire.peer.names import GroupName
 from paceline_node.controller.image import TopicImage
 from paceline_node.env import Env
 from paceline_node.groups.keys import Family as GroupFamily
@@ -52,14 +53,7 @@ from paceline_node.transactions.keys import (
     TransactionKey,
 )
 from paceline_node.transactions.producers import Ended
-from paceline_node.transactions.records import (
-    GroupRef,
-    Header,
-    Staged,
-    StagedOffset,
-    State,
-    Transaction,
-)
+from paceline_node.transactions.records import Header, Staged, StagedOffset, State, Transaction
 from paceline_node.transactions.staging import SequenceReused
 
 R = TypeVar("R")
@@ -246,7 +240,7 @@ class CursusTransactions:
     async def send_offsets(self, request: requests.SendOffsets, call: CursusCall) -> Reply:
         """Stage offsets that the group commits with the transaction."""
         fence = request.fence
-        group = GroupRef(GroupFamily.CURSUS.value, request.group, request.topic)
+        group = GroupName(GroupFamily.CURSUS.value, request.group, request.topic)
         offsets = [
             StagedOffset(
                 group,
@@ -431,7 +425,7 @@ def _reused(request: requests.TransactionPublish) -> CursusError:
     return invalid("seq_num", "TXN_PUBLISH", reason)
 
 
-def _of(offset: StagedOffset) -> tuple[GroupRef, str, str, int]:
+def _of(offset: StagedOffset) -> tuple[GroupName, str, str, int]:
     return offset.group, offset.topic, offset.member, offset.generation
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from paceline.errors import ErrorCode, PacelineError
 from paceline.wire.kafka import offsets as wire
 from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.keys import Family, GroupKey, TopicPartition
+from paceline_node.groups.keys import Family, GroupKey, TopicAndNumber
 from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Offset
 from paceline_node.listeners.kafka.call import Call
@@ -38,7 +38,7 @@ class Position(NamedTuple):
     error: int = 0
 
 
-Found = Sequence[tuple[TopicPartition, Position]]
+Found = Sequence[tuple[TopicAndNumber, Position]]
 
 
 class AskedOffset(Protocol):
@@ -74,9 +74,9 @@ class NamedTopic(Protocol):
 
 async def judged(
     groups: GroupService, topics: Sequence[AskedTopic], call: Call
-) -> tuple[list[Commit], dict[TopicPartition, int]]:
+) -> tuple[list[Commit], dict[TopicAndNumber, int]]:
     """What may be stored, and the errors of the others."""
-    refused: dict[TopicPartition, int] = {}
+    refused: dict[TopicAndNumber, int] = {}
     good: list[Commit] = []
     async for topic in call.pace.each(topics):
         may_read = groups.may_read(call.principal, topic.name)
@@ -107,7 +107,7 @@ def _refusal(groups: GroupService, topic: str, asked: AskedOffset) -> int:
 
 
 async def stored(
-    topics: Sequence[AskedTopic], outcome: int, refused: Mapping[TopicPartition, int], call: Call
+    topics: Sequence[AskedTopic], outcome: int, refused: Mapping[TopicAndNumber, int], call: Call
 ) -> tuple[wire.OffsetCommitResponseTopic, ...]:
     """The answers: ``outcome`` is that of all that were not refused; an error of it counts for
     those too."""
@@ -314,16 +314,16 @@ class KafkaOffsets:
                 for number in topic.partition_indexes
             ]
 
-        def position(engine: GroupEngine, at: TopicPartition) -> Position:
+        def position(engine: GroupEngine, at: TopicAndNumber) -> Position:
             if request.require_stable and engine.transactional.is_pending(key, *at):
                 return Position(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
             offset = engine.offsets.fetch(key, *at)
             return Position() if offset is None else Position(offset)
 
-        def look_up(some: Sequence[TopicPartition], engine: GroupEngine) -> list[Position]:
+        def look_up(some: Sequence[TopicAndNumber], engine: GroupEngine) -> list[Position]:
             return [position(engine, at) for at in some]
 
-        found: list[tuple[TopicPartition, Position]] = []
+        found: list[tuple[TopicAndNumber, Position]] = []
         for start in range(0, len(wanted), _AT_A_TIME) or (0,):  # once where there are none, too
             some = wanted[start : start + _AT_A_TIME]
             await call.pace.spend(1 + len(some) // _OFFSETS_PER_UNIT)
@@ -335,7 +335,7 @@ class KafkaOffsets:
             return found
         return [each for each in found if each[1].error or each[1].offset is not _NOTHING]
 
-    async def _stored(self, group: OpenGroup, call: Call) -> list[TopicPartition]:
+    async def _stored(self, group: OpenGroup, call: Call) -> list[TopicAndNumber]:
         """The partitions that the group has stored offsets of, by topic and partition."""
         known = await group.perform(lambda engine: list(engine.store.offsets.get(group.key, ())))
         topics: dict[str, list[int]] = {}

@@ -17,7 +17,7 @@ from paceline.wire.native.transactions import CommitTransactionOffsets
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import DescribedMember, Description, Inspection, Listing
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
-from paceline_node.groups.keys import Family, GroupKey, TopicPartition
+from paceline_node.groups.keys import Family, GroupKey, TopicAndNumber
 from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Offset, Protocol
 from paceline_node.security.principals import Operation, Principal
@@ -230,14 +230,14 @@ class NativeGroups:
 
         named = None if request.topics is None else list(_flat(request.topics))
 
-        def look_up(engine: GroupEngine, at: TopicPartition) -> wire.CommittedOffset | None:
+        def look_up(engine: GroupEngine, at: TopicAndNumber) -> wire.CommittedOffset | None:
             is_waited_for = named is not None and request.require_stable
             if is_waited_for and engine.transactional.is_pending(group.key, *at):
                 return wire.CommittedOffset(*at, ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
             offset = engine.offsets.fetch(group.key, *at)
             return None if offset is None and named is None else _committed(*at, offset)
 
-        def fetch(some: Sequence[TopicPartition], engine: GroupEngine) -> list[list[Any]]:
+        def fetch(some: Sequence[TopicAndNumber], engine: GroupEngine) -> list[list[Any]]:
             found = [look_up(engine, at) for at in some]
             return [each.pack() for each in found if each is not None]
 
