@@ -69,6 +69,12 @@ class OffsetSpec(enum.IntEnum):
     AHEAD = -102
 
 
+KAFKA_ENDPOINT = "coordinator"
+"""What the address of a node's Kafka listener is called in the metadata log, and so in what brokers
+tell of each other. It is the listener's first name: addresses that were registered under it are
+still looked up by it, and older clients and nodes know no other."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
     """A partition by name, as clients say it: ``orders/2``."""

@@ -28,7 +28,7 @@ BASE_PORTS: dict[str, int] = {
     "http": 7480,
     "segment": 12345,
     "cursus": 9000,
-    "coordinator": 9192,
+    "kafka": 9192,
     **({"pravega": 9090} if has_http2() else {}),
 }
 STEP = 1000

@@ -33,6 +33,8 @@ LOCK_FILE = ".lock"
 CLUSTER_KEY_FILE = "cluster.secret"
 NODE_CONFIG_FILE = "node.toml"
 NODE_LOG_FILE = "node.log"
+_RENAMED = {"coordinator": "kafka"}
+"""Listeners that had another name when the file was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,10 @@ def _from_json(data: Any) -> ClusterState:
         NodeEntry(
             id=int(node["id"]),
             dir=Path(node["dir"]),
-            listeners={str(name): str(address) for name, address in node["listeners"].items()},
+            listeners={
+                _RENAMED.get(name, name): str(address)
+                for name, address in node["listeners"].items()
+            },
             pid=node["pid"],
             pid_started=node.get("pid_started"),
         )

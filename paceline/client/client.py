@@ -37,7 +37,7 @@ from paceline.client.sinks import Sinks
 from paceline.client.transactional import TransactionalProducer
 from paceline.client.transport import Dial, dial_tcp
 from paceline.errors import ConfigurationError
-from paceline.types import Isolation
+from paceline.types import KAFKA_ENDPOINT, Isolation
 from paceline.wire.native.transactions import KAFKA
 
 Bootstrap = str | Endpoint | Iterable[str | Endpoint]
@@ -269,7 +269,7 @@ class Client:
                 consumer.close()
 
     def _coordinator_listeners(self) -> list[Endpoint]:
-        return self._listeners("coordinator")
+        return self._listeners(KAFKA_ENDPOINT)
 
     @asynccontextmanager
     async def _plain_consumer(

@@ -1,4 +1,4 @@
-"""One connection to a node's coordinator listener: frames of four bytes of size and that many."""
+"""One connection to a node's Kafka listener: frames of four bytes of size and that many."""
 
 from __future__ import annotations
 

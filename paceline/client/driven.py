@@ -118,7 +118,7 @@ class Owner(Protocol):
 
 
 class Driven:
-    """``bootstrap`` lists the coordinator listeners known otherwise; those that a Consult names are
+    """``bootstrap`` lists the Kafka listeners known otherwise; those that a Consult names are
     added."""
 
     def __init__(
@@ -187,7 +187,7 @@ class Driven:
         """The coordinator, as the next node in turn knows it."""
         known = [*self._bootstrap(), *self._told]
         if not known:
-            raise ConnectionLost("no node with a coordinator listener is known", was_sent=False)
+            raise ConnectionLost("no node with a kafka listener is known", was_sent=False)
         self._turn += 1
         asked = known[self._turn % len(known)]
         request = ConsultRequest(group_id=self._group)

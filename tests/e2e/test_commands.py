@@ -43,7 +43,7 @@ def test_cluster_file_and_status(shared_cluster: Cluster) -> None:
         ("http", b"HTTP"),
         ("segment", b"the segment protocol"),
         ("cursus", b"Cursus"),
-        ("coordinator", b"Kafka"),
+        ("kafka", b"Kafka"),
         ("pravega", b"HTTP/2, as a Pravega controller does"),
     ],
 )

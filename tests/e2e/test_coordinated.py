@@ -206,7 +206,7 @@ async def test_a_frozen_coordinator_that_goes_on_starts_nobody(
     nodes = [":".join(map(str, cluster.address(node, "native"))) for node in range(3)]
     first = await in_thread(coordinator_of, nodes, "frozen")
     others = [node for number, node in enumerate(nodes) if number != first]
-    old = cluster.address(first, "coordinator")
+    old = cluster.address(first, "kafka")
     async with Listening(old) as a, Listening(old) as b, trio.open_nursery() as nursery:
         for name, each in (("a", a), ("b", b)):
             await each.register(registration(name, group="frozen", **TIMES))
@@ -219,7 +219,7 @@ async def test_a_frozen_coordinator_that_goes_on_starts_nobody(
         second = await in_thread(coordinator_of, others, "frozen")
         said = (len(a.was_asked), len(b.was_asked))
         # One comes back. The other one is not heard of: it may be reading until it fences itself.
-        async with Listening(cluster.address(second, "coordinator")) as again:
+        async with Listening(cluster.address(second, "kafka")) as again:
             asked = registration("a", group="frozen", generation=a.generation, **TIMES)
             with trio.fail_after(HANG_S):
                 told = await again.register(asked)

@@ -35,7 +35,7 @@ Read = Iterable[tuple[bytes, bytes]]
 
 
 def bootstrap(cluster: Cluster) -> str:
-    addresses = [cluster.address(node, "coordinator") for node in range(3)]
+    addresses = [cluster.address(node, "kafka") for node in range(3)]
     return ",".join(f"{host}:{port}" for host, port in addresses)
 
 

@@ -117,7 +117,7 @@ def test_batches_sent_again_are_known(eager_cluster: Cluster, how: str) -> None:
 async def _coordinator(cluster: Cluster) -> TransactionalClient:
     asked = kafka_cluster.FindCoordinatorRequest(key=ID, key_type=1)
     while True:
-        async with TransactionalClient(cluster.address(0, "coordinator")) as client:
+        async with TransactionalClient(cluster.address(0, "kafka")) as client:
             found = await client.ask(asked, 3)
         if found.error_code == 0:
             return TransactionalClient((found.host, found.port))
@@ -127,7 +127,7 @@ async def _coordinator(cluster: Cluster) -> TransactionalClient:
 async def _begin(cluster: Cluster) -> tuple[int, tuple[int, int]]:
     """A producer and a transaction write once; then others, until that is long ago."""
     async with (
-        TransactionalClient(cluster.address(0, "coordinator")) as client,
+        TransactionalClient(cluster.address(0, "kafka")) as client,
         await _coordinator(cluster) as coordinator,
     ):
         error, first = await _send(client, 900, 0)
@@ -143,7 +143,7 @@ async def _begin(cluster: Cluster) -> tuple[int, tuple[int, int]]:
 
 async def _go_on(cluster: Cluster, first: int, who: tuple[int, int]) -> None:
     async with (
-        TransactionalClient(cluster.address(LATE, "coordinator")) as client,
+        TransactionalClient(cluster.address(LATE, "kafka")) as client,
         await _coordinator(cluster) as coordinator,
     ):
         error, end = await _send(client, -1, -1)

@@ -149,7 +149,7 @@ async def _siege(
     until = time.monotonic() + seconds
     async with paceline.connect(cluster.addresses) as client:
         await _prepare(client)
-        servers = ",".join(cluster.state.addresses("coordinator"))
+        servers = ",".join(cluster.state.addresses("kafka"))
         async with trio.open_nursery() as nursery, running(client, servers) as load:
             watch = Watch(cluster.state, client)
             nursery.start_soon(watch.run)

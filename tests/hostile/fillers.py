@@ -70,7 +70,7 @@ def _native(call: Callable[[NativeConnection, int], Awaitable[object]]) -> Maker
 
 def _kafka(ask: Callable[[KafkaClient, int], Awaitable[int]]) -> Maker:
     async def make(node: RunningNode, number: int) -> str:
-        async with KafkaClient(node.addresses["coordinator"]) as client:
+        async with KafkaClient(node.addresses["kafka"]) as client:
             code = await ask(client, number)
             return f"code {code}" if code else ""
 

@@ -108,7 +108,7 @@ async def _show(cluster: Rig, names: Sequence[str], count: int, seconds: float) 
     async with paceline.connect(cluster.addresses) as client:
         for name in (NATIVE_TOPIC, KAFKA_TOPIC):
             await client.admin.create_topic(name, partitions=1, replication_factor=1)
-        servers = ",".join(cluster.state.addresses("coordinator"))
+        servers = ",".join(cluster.state.addresses("kafka"))
         async with running(client, servers) as load:
             await trio.sleep(seconds)
             for customer in load:

@@ -79,7 +79,7 @@ SPEECHES = (
     ),
     Speech(
         "kafka",
-        "coordinator",
+        "kafka",
         speech_kafka.cheap,
         speech_kafka.costly,
         lambda: (60 << 20).to_bytes(4, "big") + b"\0\0\0\7" + bytes(59 << 20),
@@ -88,7 +88,7 @@ SPEECHES = (
     ),
     Speech(
         "coordinator",
-        "coordinator",
+        "kafka",
         speech_coordinator.cheap,
         speech_coordinator.costly,
         speech_coordinator.begun,

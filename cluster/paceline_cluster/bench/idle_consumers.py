@@ -122,7 +122,7 @@ async def measure(
     pid = node["pid"]
     async with connect(node["listeners"]["native"]) as client:
         await client.admin.create_topic("idle", partitions=GROUP_OF, replication_factor=1)
-    host, _, port = node["listeners"]["coordinator"].rpartition(":")
+    host, _, port = node["listeners"]["kafka"].rpartition(":")
     counts = Counts()
     before = cost_of(pid)
     async with trio.open_nursery() as nursery:

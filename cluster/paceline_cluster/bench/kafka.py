@@ -34,7 +34,7 @@ def measure(
 ) -> Iterator[Figure]:
     """Produce and consume records of each size; then the latency from end to end of
     ``latency_per_s`` records each second."""
-    servers = ",".join(rig.state.addresses("coordinator"))
+    servers = ",".join(rig.state.addresses("kafka"))
     for size in sizes:
         topic = f"kafka-{size}"
         rig.paceline("topic", "create", topic, "--partitions", str(PARTITIONS))

@@ -65,7 +65,7 @@ def main(gib: float, directory: Path) -> None:
 
 def transfer(made: Rig, size: int) -> dict[str, list[float]]:
     """Send ``size`` bytes; what it took."""
-    servers = ",".join(made.state.addresses("coordinator"))
+    servers = ",".join(made.state.addresses("kafka"))
     made.paceline("topic", "create", "transfer", "--partitions", str(PARTITIONS))
     count = size // RECORD_BYTES
     before = made.resident_mib()

@@ -61,7 +61,7 @@ def status_tables(current: ClusterState | None, seen: Survey) -> list[Table]:
 
 _CLIENTS = {
     "native": "paceline --bootstrap",
-    "coordinator": "Kafka",
+    "kafka": "Kafka",
     "v1": "V1",
     "cursus": "Cursus",
     "segment": "segments",

@@ -28,8 +28,8 @@ V1_PORT, NATIVE_PORT, PEER_PORT, SEGMENT_PORT = 9092, 7400, 7401, 12345
 CURSUS_PORT, KAFKA_PORT = 9000, 9192
 _FOREIGN_PORTS = {
     ForeignClient.CURSUS: ("cursus", CURSUS_PORT),
-    ForeignClient.KAFKA: ("coordinator", KAFKA_PORT),
-    ForeignClient.COORDINATOR: ("coordinator", KAFKA_PORT),
+    ForeignClient.KAFKA: ("kafka", KAFKA_PORT),
+    ForeignClient.COORDINATOR: ("kafka", KAFKA_PORT),
 }
 
 CHAOS_TIMING = {

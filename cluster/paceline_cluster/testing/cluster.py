@@ -52,7 +52,7 @@ class Cluster:
     def addresses(self, listener: str = "native") -> list[str]:
         """``host:port`` of a listener of every node, such as ``kafka``, ``cursus``, ``segment``,
         ``v1``, ``native``, ``http``. Raises ConfigurationError naming those that there are."""
-        name = "coordinator" if listener == "kafka" else listener
+        name = "kafka" if listener == "coordinator" else listener  # its older name
         known = self._nodes.listeners(self.numbers[0])
         if name not in known:
             raise ConfigurationError(

@@ -30,7 +30,7 @@ from paceline_node.env import Env
 from paceline_node.security.principals import Policy
 from paceline_node.settings import Settings, load
 
-LISTENERS = ("v1", "native", "http", "peer", "segment", "cursus", "coordinator")
+LISTENERS = ("v1", "native", "http", "peer", "segment", "cursus", "kafka")
 CLOSE_S = 10.0
 _QUICK = {
     "cluster.timing": "local",

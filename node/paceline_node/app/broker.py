@@ -257,7 +257,10 @@ class Broker:
             current.boot_seq,
             current.broker_epoch,
             current.trusted,
-            tuple(Address(name, host, port) for name, (host, port) in self.addresses.items()),
+            tuple(
+                Address(ListenerKind(name).endpoint, host, port)
+                for name, (host, port) in self.addresses.items()
+            ),
             self._settings.node.rack,
             self._settings.limits.partitions,
         )

@@ -401,7 +401,7 @@ class ClientListeners:
                 return self._pravega.listener().serve
             case ListenerKind.CURSUS:
                 return self._cursus.serve
-            case ListenerKind.COORDINATOR:
+            case ListenerKind.KAFKA:
                 return self._kafka.serve
             case _:
                 raise AssertionError(f"{kind} is served otherwise")

@@ -28,6 +28,7 @@ from paceline_node.groups.topic_ids import UNBOUND
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
 from paceline_node.services.open_group import OpenGroup, cut
+from paceline_node.settings.addresses import kind_of_endpoint
 from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.topic import StateTopic
 from paceline_node.turns import Turns
@@ -115,7 +116,8 @@ class GroupService:
         if broker is None:
             raise CoordinatorNotAvailable(f"{GROUPS_TOPIC}/{number} has no leader")
         if all(broker.endpoint(each) is None for each in listeners):
-            raise CoordinatorNotAvailable(f"node {leader} has no {' or '.join(listeners)} listener")
+            kinds = " or ".join(map(kind_of_endpoint, listeners))
+            raise CoordinatorNotAvailable(f"node {leader} has no {kinds} listener")
         return broker
 
     def leader(self, key: GroupKey) -> NodeId:

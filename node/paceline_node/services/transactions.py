@@ -39,6 +39,7 @@ from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.services.transaction_rpc import topics_of
+from paceline_node.settings.addresses import kind_of_endpoint
 from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.topic import StateTopic
 from paceline_node.stretches import Work
@@ -115,7 +116,8 @@ class TransactionService:
         if broker is None:
             raise CoordinatorNotAvailable(f"{TRANSACTIONS_TOPIC} has no leader")
         if all(broker.endpoint(each) is None for each in listeners):
-            raise CoordinatorNotAvailable(f"node {leader} has no {' or '.join(listeners)} listener")
+            kinds = " or ".join(map(kind_of_endpoint, listeners))
+            raise CoordinatorNotAvailable(f"node {leader} has no {kinds} listener")
         return broker
 
     # --- producers with a transactional id --------------------------------------------------------

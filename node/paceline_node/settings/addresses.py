@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from urllib.parse import parse_qsl, urlsplit
 
+from paceline.types import KAFKA_ENDPOINT
+
 PORT_STEP = 1000
 """Node i's default ports are node 0's plus this times i (DESIGN 3.3)."""
 
@@ -31,13 +33,18 @@ class ListenerKind(enum.Enum):
     CURSUS = "cursus"
     CURSUS_HEALTH = "cursus-health"
     CURSUS_METRICS = "cursus-metrics"
-    COORDINATOR = "coordinator"
+    KAFKA = "kafka"
     PRAVEGA = "pravega"
 
     @property
     def default_port(self) -> int:
         """Node 0's port when nothing is configured."""
         return _DEFAULT_PORTS[self]
+
+    @property
+    def endpoint(self) -> str:
+        """What nodes register its address as (DESIGN 3.3)."""
+        return _ENDPOINTS.get(self.value, self.value)
 
 
 _DEFAULT_PORTS = {
@@ -49,7 +56,7 @@ _DEFAULT_PORTS = {
     ListenerKind.CURSUS: 9000,
     ListenerKind.CURSUS_HEALTH: 9080,
     ListenerKind.CURSUS_METRICS: 9100,
-    ListenerKind.COORDINATOR: 9192,
+    ListenerKind.KAFKA: 9192,
     ListenerKind.PRAVEGA: 9090,
 }
 
@@ -66,7 +73,7 @@ DEFAULT_KINDS = (
     ListenerKind.HTTP,
     ListenerKind.SEGMENT,
     ListenerKind.CURSUS,
-    ListenerKind.COORDINATOR,
+    ListenerKind.KAFKA,
     *((ListenerKind.PRAVEGA,) if has_http2() else ()),
 )
 """What a node serves when nothing is configured."""
@@ -74,14 +81,21 @@ DEFAULT_KINDS = (
 _OVER_TLS = frozenset(
     {
         ListenerKind.CURSUS,
-        ListenerKind.COORDINATOR,
+        ListenerKind.KAFKA,
         ListenerKind.SEGMENT,
         ListenerKind.PRAVEGA,
     }
 )
 _OPTIONS = frozenset({"advertised", "tls"})
-_ALIASES = {"kafka": "coordinator"}
+_ALIASES = {"coordinator": "kafka"}
+"""Older schemes, which files of settings may still have."""
+_ENDPOINTS = {"kafka": KAFKA_ENDPOINT}
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  recognised, not bound
+
+
+def kind_of_endpoint(endpoint: str) -> str:
+    """What people call the listener whose address is registered as ``endpoint``."""
+    return _ALIASES.get(endpoint, endpoint)
 
 
 @dataclass(frozen=True, slots=True)

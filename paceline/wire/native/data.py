@@ -76,7 +76,8 @@ class MetadataRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo(Message):
-    """A registered broker; ``addresses`` are advertised ones by listener name (``native`` ...)."""
+    """A registered broker; ``addresses`` are advertised ones by listener name (``native`` ...),
+    that of Kafka ``KAFKA_ENDPOINT`` (``paceline/types.py``)."""
 
     node_id: NodeId
     addresses: tuple[Address, ...]

@@ -111,14 +111,14 @@ class Kind:
 
 
 CLIENTS: dict[str, Kind] = {
-    "aiokafka": Kind("coordinator", partial(python_command, "aio")),
+    "aiokafka": Kind("kafka", partial(python_command, "aio")),
     # librdkafka 5456: rd_kafka_send_offsets_to_transaction ignores its time-out.
     "confluent-kafka": Kind(
-        "coordinator", partial(python_command, "rdkafka"), hangs_in="in send_offsets"
+        "kafka", partial(python_command, "rdkafka"), hangs_in="in send_offsets"
     ),
     "cursus": Kind("cursus", partial(python_command, "cursus"), cursus_offsets),
     "cursus-java": Kind("cursus", cursus_java_command, cursus_offsets, dump=signal.SIGQUIT),
-    "java": Kind("coordinator", kafka_java_command, dump=signal.SIGQUIT),
-    "kafka-python": Kind("coordinator", partial(python_command, "kafka_python")),
+    "java": Kind("kafka", kafka_java_command, dump=signal.SIGQUIT),
+    "kafka-python": Kind("kafka", partial(python_command, "kafka_python")),
     "native": Kind("native", partial(python_command, "native")),
 }

@@ -102,7 +102,7 @@ async def test_long_polls_that_wait_are_charged_until_they_end(tmp_path: Path) -
         await writer.ok("PRODUCE", "orders k:0")
         async with AsyncExitStack() as stack:
             for _ in range(CROWD):
-                poller = KafkaClient(node.addresses["coordinator"])
+                poller = KafkaClient(node.addresses["kafka"])
                 await (await stack.enter_async_context(poller)).send(asked, 9)
             await charged(node.addresses["http"], CROWD * 160_000)
             for _ in range(20):

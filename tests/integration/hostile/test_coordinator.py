@@ -46,7 +46,7 @@ async def test_patterns_of_a_crowd(tmp_path: Path, kind: str) -> None:
     """20 registrations of 200 bytes kept a node with 300 topics for 3 s: its controller lost its
     session. Now whoever asks for much waits for it, and nobody else."""
     async with node_with(tmp_path, orders=1) as node, AsyncExitStack() as stack:
-        address = node.addresses["coordinator"]
+        address = node.addresses["kafka"]
         async with KafkaClient(address) as client:
             for topic in TOPICS:
                 await make_topic(client, topic, 1)
@@ -92,7 +92,7 @@ async def test_positions_of_strangers_share_the_account_of_memory(tmp_path: Path
     """80 bytes make a coordinator keep where a group of its own is in all partitions that there
     are: 100 of them held 50 MiB that nobody counted."""
     async with lone_node(tmp_path, SMALL) as node, AsyncExitStack() as stack:
-        address, http = node.addresses["coordinator"], node.addresses["http"]
+        address, http = node.addresses["kafka"], node.addresses["http"]
         async with KafkaClient(address) as client:
             await make_topic(client, "orders", 1)
             await produce(client, "orders", 0, 1)

@@ -35,7 +35,7 @@ async def form(node: RunningNode) -> None:
     """A group of all members, who then go away without a word."""
     async with AsyncExitStack() as stack:
         clients = [
-            await stack.enter_async_context(KafkaClient(node.addresses["coordinator"]))
+            await stack.enter_async_context(KafkaClient(node.addresses["kafka"]))
             for _ in range(MEMBERS)
         ]
         generations: set[int] = set()
@@ -81,7 +81,7 @@ async def test_members_that_come_back_write_themselves_and_nobody_else(tmp_path:
         before = written(tmp_path)
         assert before > MEMBERS * len(SAYS), "the group was not stored"
         for number in range(MEMBERS):
-            async with KafkaClient(node.addresses["coordinator"]) as client:
+            async with KafkaClient(node.addresses["kafka"]) as client:
                 told = await client.ask(join(number), 5)
                 assert told.error_code == 0
         assert written(tmp_path) - before < 2 * MEMBERS * len(SAYS)

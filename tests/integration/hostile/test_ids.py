@@ -24,8 +24,8 @@ async def test_ids_that_nobody_uses_do_not_shut_others_out(tmp_path: Path) -> No
     flags = {**ONE, "transactions.ids_max": "20", "transactions.unused_ids_kept_ms": "100"}
     async with (
         lone_node(tmp_path, flags) as node,
-        TransactionalClient(node.addresses["coordinator"]) as greedy,
-        TransactionalClient(node.addresses["coordinator"]) as other,
+        TransactionalClient(node.addresses["kafka"]) as greedy,
+        TransactionalClient(node.addresses["kafka"]) as other,
     ):
         code = await first_answer(greedy)
         number = 0
@@ -58,7 +58,7 @@ async def test_names_of_a_task_attempt_are_bounded(tmp_path: Path, name: str) ->
     async with (
         lone_node(tmp_path, ONE) as node,
         NativeConnection(node.addresses["native"]) as client,
-        TransactionalClient(node.addresses["coordinator"]) as kafka,
+        TransactionalClient(node.addresses["kafka"]) as kafka,
     ):
         await first_answer(kafka)
         body = BeginAttempt(**names, batch=0, partition=0, attempt=0, timeout_ms=60_000)

@@ -26,7 +26,7 @@ async def test_requests_that_name_a_partition_again_and_again(tmp_path: Path) ->
     """As native's: a long poll of 512 KB kept the loop for 45 s when it ended."""
     async with (
         lone_node(tmp_path, ONE) as node,
-        KafkaClient(node.addresses["coordinator"]) as client,
+        KafkaClient(node.addresses["kafka"]) as client,
         V1Client(node.v1) as writer,
     ):
         await writer.ok("PRODUCE", "orders k:0")
@@ -41,7 +41,7 @@ async def test_produces_of_much(tmp_path: Path) -> None:
     """All of a request was read, checked and appended in one step: 10,000 partitions in 0.26 s."""
     async with (
         lone_node(tmp_path, ONE) as node,
-        KafkaClient(node.addresses["coordinator"]) as client,
+        KafkaClient(node.addresses["kafka"]) as client,
         V1Client(node.v1) as writer,
     ):
         await writer.ok("PRODUCE", "orders k:0")
@@ -72,7 +72,7 @@ async def test_commits_of_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     async with (
         lone_node(tmp_path, ONE) as node,
-        KafkaClient(node.addresses["coordinator"]) as client,
+        KafkaClient(node.addresses["kafka"]) as client,
         CursusClient(node.addresses["cursus"]) as maker,
     ):
         await maker.create("topic=wide partitions=600")

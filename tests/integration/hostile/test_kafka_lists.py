@@ -46,7 +46,7 @@ async def test_every_list_of_every_request_at_its_longest(tmp_path: Path, part: 
 async def _longest_step(node: RunningNode, each: LongList) -> tuple[float, str]:
     """What of the loop's time one request took at a time, and by whom."""
     with nobody_holds_the_loop(float("inf")) as meter:
-        async with KafkaClient(node.addresses["coordinator"]) as client:
+        async with KafkaClient(node.addresses["kafka"]) as client:
             await client.stream.send_all(each.frame)
             assert await client.read_frame() is not None, each.name
     return meter.worst

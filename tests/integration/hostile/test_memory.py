@@ -69,10 +69,10 @@ async def test_silent_kafka_clients_hold_nobody_up(tmp_path: Path, sent: int) ->
     """Four that announced 64 MiB kept everybody's frames above 64 KiB out."""
     async with lone_node(tmp_path, ONE) as node, AsyncExitStack() as stack:
         for _ in range(4):
-            stream = await connect(stack, node.addresses["coordinator"])
+            stream = await connect(stack, node.addresses["kafka"])
             await stream.send_all((64 * MIB).to_bytes(4, "big") + bytes(sent))
         with trio.fail_after(HANG_S / 2):
-            async with KafkaClient(node.addresses["coordinator"]) as client:
+            async with KafkaClient(node.addresses["kafka"]) as client:
                 answer = await client.ask(large_metadata(128 * 1024), 4)
         assert len(answer.topics) > 500
 
@@ -102,7 +102,7 @@ async def flood(streams: Sequence[trio.SocketStream], data: bytes) -> None:
             nursery.start_soon(one, stream)
 
 
-@pytest.mark.parametrize("protocol", ["native", "coordinator", "cursus", "segment"])
+@pytest.mark.parametrize("protocol", ["native", "kafka", "cursus", "segment"])
 async def test_frames_that_are_never_whole_share_one_account(tmp_path: Path, protocol: str) -> None:
     """Incomplete Cursus frames took 1.9 GiB, segment frames 960 MiB."""
     async with lone_node(tmp_path, SMALL) as node, AsyncExitStack() as stack:
@@ -115,7 +115,7 @@ async def test_frames_that_are_never_whole_share_one_account(tmp_path: Path, pro
             with trio.fail_after(HANG_S):
                 while await held_bytes(node.addresses["http"]) < 14 * MIB:  # noqa: ASYNC110  of another task, by HTTP
                     await trio.sleep(0.02)
-            async with KafkaClient(node.addresses["coordinator"]) as other:
+            async with KafkaClient(node.addresses["kafka"]) as other:
                 for _ in range(20):
                     answer = await other.ask(large_metadata(128 * 1024), 4)
                     assert len(answer.topics) > 500

@@ -47,7 +47,7 @@ async def is_answered(node: RunningNode, protocol: str) -> bool:
         case "cursus":
             async with CursusClient(address) as cursus:
                 return bool(await cursus.say("LIST"))
-        case "coordinator":
+        case "kafka":
             async with KafkaClient(address) as kafka:
                 await kafka.send(ApiVersionsRequest(), 0)
                 return await kafka.read_frame() is not None
@@ -65,7 +65,7 @@ async def is_answered(node: RunningNode, protocol: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "protocol", ["v1", "native", "cursus", "coordinator", "segment", "pravega", "http"]
+    "protocol", ["v1", "native", "cursus", "kafka", "segment", "pravega", "http"]
 )
 async def test_idle_connections_make_room_for_new_ones(tmp_path: Path, protocol: str) -> None:
     """4,200 of them shut everybody out for as long as they stayed."""

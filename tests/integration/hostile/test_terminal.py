@@ -91,7 +91,7 @@ async def test_a_terminal_is_not_sent_what_it_would_obey(tmp_path: Path) -> None
     """Names of groups, client ids, transactional ids and records reached it as they were."""
     async with lone_node(tmp_path, ONE) as node:
         await coordinates(node)
-        async with KafkaClient(node.addresses["coordinator"], f"c{TITLE}") as stranger:
+        async with KafkaClient(node.addresses["kafka"], f"c{TITLE}") as stranger:
             await name_all(node, stranger)
             for what, words in SHOWN.items():
                 told = await shown(node, tmp_path, *words)

@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 HANG_S = 60.0
 """Nothing here takes this long; it bounds a hang, it does not measure."""
 _LOOK_AGAIN_S = 0.02
-_KINDS = ("v1", "native", "http", "peer", "segment", "cursus", "coordinator", "pravega")
+_KINDS = ("v1", "native", "http", "peer", "segment", "cursus", "kafka", "pravega")
 CALM = {"broker.session_ms": "4000", "raft.election_ms": "1000", "v1.ack_timeout_ms": "3500"}
 """Three nodes share one loop and a busy machine here; deaths are found by proof all the same."""
 

@@ -30,7 +30,7 @@ class Hides(Policy):
 async def test_commits_are_judged_by_topic_too(tmp_path: Path) -> None:
     async with (
         lone_node(tmp_path, ONE, policy=Hides()) as node,
-        KafkaClient(node.addresses["coordinator"]) as kafka,
+        KafkaClient(node.addresses["kafka"]) as kafka,
         NativeConnection(node.addresses["native"]) as native,
     ):
         for name in NAMES:

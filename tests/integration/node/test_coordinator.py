@@ -39,7 +39,7 @@ async def node_with(
 ) -> AsyncIterator[RunningNode]:
     """A node with topics of so many partitions, which it leads."""
     async with lone_node(directory, ONE, policy=policy) as node:
-        async with KafkaClient(node.addresses["coordinator"]) as client:
+        async with KafkaClient(node.addresses["kafka"]) as client:
             for name, count in counts.items():
                 await make_topic(client, name, count)
         await coordinates(node)
@@ -56,7 +56,7 @@ async def coordinates(node: RunningNode) -> None:
     """Wait until a consumer can register."""
     with trio.fail_after(HANG_S):
         while True:
-            async with ScriptedConsumer(node.addresses["coordinator"]) as consumer:
+            async with ScriptedConsumer(node.addresses["kafka"]) as consumer:
                 asked = registration("probe", "nothing", group="probe", auto_commit=0)
                 told = await consumer.register(asked)
                 if told is not None and told.error == 0:
@@ -90,7 +90,7 @@ async def produce_values(
 
 async def test_consult_names_the_coordinator_in_every_layout(tmp_path) -> None:
     async with node_with(tmp_path) as node:
-        address = node.addresses["coordinator"]
+        address = node.addresses["kafka"]
         for version, is_layout_7 in ((0, True), (0, False), (1, False)):
             async with ScriptedConsumer(address, version, is_layout_7=is_layout_7) as consumer:
                 for _ in range(2):  # and the connection stays as it was
@@ -108,7 +108,7 @@ async def test_consult_names_the_coordinator_in_every_layout(tmp_path) -> None:
 async def test_consult_beside_produce_and_what_it_refuses(tmp_path) -> None:
     async with (
         node_with(tmp_path, t=1) as node,
-        ScriptedConsumer(node.addresses["coordinator"]) as consumer,
+        ScriptedConsumer(node.addresses["kafka"]) as consumer,
     ):
         await produce(consumer, "t", 0, 1)
         header = consumer.header(Ask.CONSULT, 7)
@@ -131,7 +131,7 @@ async def test_a_consumer_is_driven_and_its_positions_survive(
     tmp_path, version: int, is_layout_7: bool
 ) -> None:
     async with node_with(tmp_path, t=2) as node:
-        address = node.addresses["coordinator"]
+        address = node.addresses["kafka"]
         async with KafkaClient(address) as client:
             await produce(client, "t", 0, 10)
             await produce(client, "t", 1, 10)
@@ -171,7 +171,7 @@ async def test_a_consumer_is_driven_and_its_positions_survive(
 
 async def test_where_a_consumer_begins(tmp_path) -> None:
     async with node_with(tmp_path, t=1) as node:
-        address = node.addresses["coordinator"]
+        address = node.addresses["kafka"]
         async with KafkaClient(address) as client:
             await produce(client, "t", 0, 10)
         async with ScriptedConsumer(address) as consumer:
@@ -188,7 +188,7 @@ async def test_where_a_consumer_begins(tmp_path) -> None:
 
 async def test_consumers_that_commit_by_themselves(tmp_path) -> None:
     async with node_with(tmp_path, t=1) as node:
-        address = node.addresses["coordinator"]
+        address = node.addresses["kafka"]
         async with KafkaClient(address) as client, ScriptedConsumer(address) as consumer:
             await produce(client, "t", 0, 10)
             await consumer.register(registration("a", "t", auto_commit=0))
@@ -242,12 +242,12 @@ async def test_refused_registrations_are_told_and_closed(
         await coordinates(node)
         name = str(change.pop("name", "a"))
         request = registration(name, "t", "u", **change)  # type: ignore[arg-type]
-        async with ScriptedConsumer(node.addresses["coordinator"]) as consumer:
+        async with ScriptedConsumer(node.addresses["kafka"]) as consumer:
             told = await consumer.register(request)
             assert told is not None
             assert (told.error, told.body) == (code, None)
             await consumer.closed()
-        async with ScriptedConsumer(node.addresses["coordinator"], 0) as consumer:
+        async with ScriptedConsumer(node.addresses["kafka"], 0) as consumer:
             if "pattern_kind" not in change:  # which version 0 does not have
                 await consumer.register(request)
                 assert await consumer.read_frame() is None
@@ -264,7 +264,7 @@ class _Denies(Policy):
 
 async def test_consumers_do_what_they_may(tmp_path) -> None:
     async with node_with(tmp_path, _Denies(), t=1, secret=1) as node:
-        address = node.addresses["coordinator"]
+        address = node.addresses["kafka"]
         async with ScriptedConsumer(address) as consumer:
             told = await consumer.register(registration("a", "t"))
             assert told is not None
@@ -288,8 +288,8 @@ async def test_consumers_do_what_they_may(tmp_path) -> None:
 async def test_a_malformed_answer_fails_the_consumer_at_once(tmp_path, answer: bytes) -> None:
     async with (
         node_with(tmp_path, t=1) as node,
-        ScriptedConsumer(node.addresses["coordinator"]) as bad,
-        ScriptedConsumer(node.addresses["coordinator"]) as good,
+        ScriptedConsumer(node.addresses["kafka"]) as bad,
+        ScriptedConsumer(node.addresses["kafka"]) as good,
     ):
         slow = {"heartbeat_interval_ms": 20_000}
         await bad.register(registration("a", "t", **slow))
@@ -303,7 +303,7 @@ async def test_a_malformed_answer_fails_the_consumer_at_once(tmp_path, answer: b
 
 async def test_only_the_coordinator_asks_on_a_channel(tmp_path) -> None:
     async with node_with(tmp_path, t=1) as node:
-        address = node.addresses["coordinator"]
+        address = node.addresses["kafka"]
         async with ScriptedConsumer(address) as consumer:
             await consumer.register(registration("a", "t"))
             await consumer.until(Ask.START)
@@ -322,8 +322,8 @@ async def test_only_the_coordinator_asks_on_a_channel(tmp_path) -> None:
 async def test_the_same_consumer_twice(tmp_path) -> None:
     async with (
         node_with(tmp_path, t=1) as node,
-        ScriptedConsumer(node.addresses["coordinator"]) as first,
-        ScriptedConsumer(node.addresses["coordinator"]) as second,
+        ScriptedConsumer(node.addresses["kafka"]) as first,
+        ScriptedConsumer(node.addresses["kafka"]) as second,
     ):
         slow = {"heartbeat_interval_ms": 20_000}
         await first.register(registration("a", "t", **slow))
@@ -340,8 +340,8 @@ async def test_the_same_consumer_twice(tmp_path) -> None:
 async def test_a_silent_consumer_is_failed(tmp_path) -> None:
     async with (
         node_with(tmp_path, t=2) as node,
-        ScriptedConsumer(node.addresses["coordinator"]) as silent,
-        ScriptedConsumer(node.addresses["coordinator"]) as other,
+        ScriptedConsumer(node.addresses["kafka"]) as silent,
+        ScriptedConsumer(node.addresses["kafka"]) as other,
     ):
         await silent.register(registration("a", "t", max_heartbeat_retries=0))
         await silent.until(Ask.START)
@@ -359,8 +359,8 @@ async def test_a_silent_consumer_is_failed(tmp_path) -> None:
 async def test_new_partitions_and_topics_begin_a_round(tmp_path) -> None:
     async with (
         node_with(tmp_path, t=1) as node,
-        KafkaClient(node.addresses["coordinator"]) as client,
-        ScriptedConsumer(node.addresses["coordinator"]) as consumer,
+        KafkaClient(node.addresses["kafka"]) as client,
+        ScriptedConsumer(node.addresses["kafka"]) as consumer,
     ):
         await consumer.register(registration("a", "[tu]", pattern_kind=1))
         await consumer.until(Ask.START)
@@ -379,15 +379,15 @@ async def test_new_partitions_and_topics_begin_a_round(tmp_path) -> None:
 
 async def test_another_node_coordinates_after_a_crash_and_waits_for_all(tmp_path) -> None:
     async with cluster(tmp_path, 3) as nodes:
-        async with KafkaClient(nodes.up[0].addresses["coordinator"]) as client:
+        async with KafkaClient(nodes.up[0].addresses["kafka"]) as client:
             wanted = topics.CreateTopicsRequestTopic(
                 name="t", num_partitions=2, replication_factor=3
             )
             await client.ask(topics.CreateTopicsRequest(topics=(wanted,)), 5)
         first = await _coordinator(nodes.up)
         async with (
-            ScriptedConsumer(nodes.up[first].addresses["coordinator"]) as a,
-            ScriptedConsumer(nodes.up[first].addresses["coordinator"]) as b,
+            ScriptedConsumer(nodes.up[first].addresses["kafka"]) as a,
+            ScriptedConsumer(nodes.up[first].addresses["kafka"]) as b,
         ):
             await a.register(registration("a", "t"))
             await b.register(registration("b", "t"))
@@ -395,7 +395,7 @@ async def test_another_node_coordinates_after_a_crash_and_waits_for_all(tmp_path
                 nursery.start_soon(a.until, Ask.START)
                 nursery.start_soon(b.until, Ask.START)
             wrong = next(number for number in nodes.up if number != first)
-            async with ScriptedConsumer(nodes.up[wrong].addresses["coordinator"]) as lost:
+            async with ScriptedConsumer(nodes.up[wrong].addresses["kafka"]) as lost:
                 told = await lost.register(registration("c", "t"))
                 assert told is not None
                 assert told.error == ErrorCode.NOT_COORDINATOR
@@ -405,7 +405,7 @@ async def test_another_node_coordinates_after_a_crash_and_waits_for_all(tmp_path
             await a.closed()
         second = await _coordinator(nodes.up)
         assert second != first
-        async with ScriptedConsumer(nodes.up[second].addresses["coordinator"]) as a:
+        async with ScriptedConsumer(nodes.up[second].addresses["kafka"]) as a:
             told = await _registered(a, registration("a", "t", generation=epoch))
             assert told.generation == epoch
             start = await a.until(Ask.START)  # once b must have fenced itself
@@ -419,7 +419,7 @@ async def _coordinator(up: object) -> int:
     with trio.fail_after(HANG_S):
         while True:
             for node in list(up.values()):
-                async with ScriptedConsumer(node.addresses["coordinator"]) as asking:
+                async with ScriptedConsumer(node.addresses["kafka"]) as asking:
                     told = await asking.consult()
                     body = told.body
                     assert isinstance(body, ConsultResponse)
@@ -429,7 +429,7 @@ async def _coordinator(up: object) -> int:
 
 
 async def _takes(node: RunningNode) -> bool:
-    async with ScriptedConsumer(node.addresses["coordinator"]) as probe:
+    async with ScriptedConsumer(node.addresses["kafka"]) as probe:
         told = await probe.register(registration("probe", "nothing", group="probe"))
         return told is not None and told.error == 0
 

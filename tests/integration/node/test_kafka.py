@@ -33,7 +33,7 @@ TOPIC = "orders"
 async def node_and_client(directory: Path) -> AsyncIterator[tuple[RunningNode, KafkaClient]]:
     async with (
         lone_node(directory, ONE) as node,
-        KafkaClient(node.addresses["coordinator"]) as client,
+        KafkaClient(node.addresses["kafka"]) as client,
     ):
         await make_topic(client)
         yield node, client
@@ -197,9 +197,9 @@ async def test_internal_and_unknown_topics_take_nothing(tmp_path) -> None:
 async def test_a_fetch_waits_for_records_and_ends_with_its_client(tmp_path) -> None:
     async with node_and_client(tmp_path) as (node, client):
         waiting = await client.send(fetch(0, wait_ms=30_000), 12)
-        async with KafkaClient(node.addresses["coordinator"]) as gone:
+        async with KafkaClient(node.addresses["kafka"]) as gone:
             await gone.send(fetch(0, wait_ms=30_000), 12)
-        async with KafkaClient(node.addresses["coordinator"]) as other:
+        async with KafkaClient(node.addresses["kafka"]) as other:
             await other.ask(produce(data_of(9)), 9)
         part = fetched(await client.read(*waiting))
         assert len(records_in(part.records, 12)) == 3
@@ -276,7 +276,7 @@ async def test_metadata_in_every_version(tmp_path) -> None:
             wanted = (cluster.MetadataRequestTopic(name=TOPIC),)
             found = await client.ask(cluster.MetadataRequest(topics=wanted), version)
             [broker] = found.brokers
-            assert (broker.host, broker.port) == node.addresses["coordinator"]
+            assert (broker.host, broker.port) == node.addresses["kafka"]
             [topic] = found.topics
             [part] = topic.partitions
             assert (topic.error_code, topic.name, part.leader_id) == (0, TOPIC, broker.node_id)
@@ -366,7 +366,7 @@ async def test_a_group_from_joining_to_leaving(tmp_path) -> None:
             asked = cluster.FindCoordinatorRequest(key="g", coordinator_keys=("g",))
             found = await client.ask(asked, version)
             answer = found if version < 4 else found.coordinators[0]
-            assert (answer.host, answer.port) == node.addresses["coordinator"]
+            assert (answer.host, answer.port) == node.addresses["kafka"]
         join = groups.JoinGroupRequest(
             group_id="g",
             session_timeout_ms=10_000,

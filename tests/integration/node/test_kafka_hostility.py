@@ -55,7 +55,7 @@ async def test_unknown_versions_of_api_versions_are_answered(tmp_path) -> None:
 )
 async def test_frames_that_close_the_connection_and_harm_nobody(tmp_path, frame: bytes) -> None:
     async with node_and_client(tmp_path) as (node, client):
-        async with KafkaClient(node.addresses["coordinator"]) as hostile:
+        async with KafkaClient(node.addresses["kafka"]) as hostile:
             await hostile.stream.send_all(frame)
             assert await hostile.read_frame() is None
         assert one(await client.ask(produce(data_of(9)), 9)).error_code == 0
@@ -64,7 +64,7 @@ async def test_frames_that_close_the_connection_and_harm_nobody(tmp_path, frame:
 async def test_a_client_that_sends_a_frame_in_pieces(tmp_path) -> None:
     async with (
         node_and_client(tmp_path) as (node, _),
-        KafkaClient(node.addresses["coordinator"]) as slow,
+        KafkaClient(node.addresses["kafka"]) as slow,
     ):
         frame = apis.request_frame(RequestHeader(0, 9, 1, "c"), produce(data_of(9)))
         for byte in frame:

@@ -50,7 +50,7 @@ def produce_and_consume(address: str, version: str) -> set[bytes]:
 @pytest.mark.parametrize("version", ["0.8.0", "0.8.2", "0.9.0"])
 async def test_clients_of_old_brokers_produce_and_consume(tmp_path: Path, version: str) -> None:
     async with lone_node(tmp_path, ONE) as node:
-        host, port = node.addresses["coordinator"]
+        host, port = node.addresses["kafka"]
         with trio.fail_after(3 * WAIT_S):
             values = await trio.to_thread.run_sync(
                 produce_and_consume, f"{host}:{port}", version, abandon_on_cancel=True

@@ -54,8 +54,8 @@ def kafka_python_reads(address: str, authority: str) -> list[bytes]:
 async def test_clients_over_tls(tmp_path) -> None:
     certificates = Certificates(tmp_path)
     flags = {**ONE, **certificates.settings}
-    async with lone_node(tmp_path, flags, tls=("coordinator",)) as node:
-        host, port = node.addresses["coordinator"]
+    async with lone_node(tmp_path, flags, tls=("kafka",)) as node:
+        host, port = node.addresses["kafka"]
         at = (f"{host}:{port}", certificates.authority)
         await trio.to_thread.run_sync(partial(rdkafka_writes, *at))
         read = await trio.to_thread.run_sync(partial(kafka_python_reads, *at))

@@ -117,7 +117,7 @@ class TransactionalClient(KafkaClient):
 async def client_of(directory: Path) -> AsyncIterator[TransactionalClient]:
     async with (
         lone_node(directory, ONE) as node,
-        TransactionalClient(node.addresses["coordinator"]) as client,
+        TransactionalClient(node.addresses["kafka"]) as client,
     ):
         await make_topic(client)
         yield client

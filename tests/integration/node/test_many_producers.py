@@ -111,7 +111,7 @@ async def test_who_opens_very_many_harms_nobody_else(tmp_path: Path) -> None:
             assert metrics.one("producers_refused_total") > 0
             # One that was not there before finds room at once, where the partition is full.
             await open_many(node, "127.0.0.4", 3 * _FIRST_ID, 2)
-            await with_confluent(node.addresses["coordinator"], 50, "other ")
+            await with_confluent(node.addresses["kafka"], 50, "other ")
             for number in range(60, 80):
                 await honest.send(_TOPIC, b"honest %d" % number, partition=0)
             metrics = await scrape(node.addresses["http"])
@@ -134,7 +134,7 @@ async def test_what_is_decided_waits_for_nobody_who_wrote_nothing(tmp_path: Path
         lone_node(tmp_path, FLAGS) as node,
         paceline.connect(node.native) as client,
         CursusClient(node.addresses["cursus"]) as cursus,
-        TransactionalClient(node.addresses["coordinator"]) as kafka,
+        TransactionalClient(node.addresses["kafka"]) as kafka,
     ):
         await client.admin.create_topic(_TOPIC, partitions=1, replication_factor=1)
         for number in range(_SHARE + 2):

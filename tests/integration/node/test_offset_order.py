@@ -89,7 +89,7 @@ async def committed(client: Client) -> int:
 
 @asynccontextmanager
 async def two_clients(nodes: Cluster) -> AsyncIterator[tuple[Client, Client]]:
-    address = nodes.up[0].addresses["coordinator"]
+    address = nodes.up[0].addresses["kafka"]
     async with Client(address, "x") as x, Client(address, "y") as y:
         yield x, y
 

@@ -104,7 +104,7 @@ async def make_anew(client: Client) -> None:
 async def test_a_group_reads_the_new_topic(tmp_path: Path) -> None:
     async with lone_node(tmp_path, _FLAGS) as node, connect(node.native) as client:
         await client.admin.create_topic(_TOPIC, partitions=_PARTITIONS)
-        host, port = node.addresses["coordinator"]
+        host, port = node.addresses["kafka"]
         reader = Reader(f"{host}:{port}")
         async with reader.reading():
             await reader.has(await put(client, "old"))

@@ -57,7 +57,7 @@ async def test_its_producer_goes_on_in_the_new_topic(
     next batch, which goes on counting, was refused for ever."""
     async with (
         connect(node.native) as admin,
-        TransactionalClient(node.addresses["coordinator"]) as client,
+        TransactionalClient(node.addresses["kafka"]) as client,
     ):
         await make_topic(client)
         with trio.fail_after(60):

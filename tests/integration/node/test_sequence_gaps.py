@@ -42,7 +42,7 @@ _EACH = 6
 async def replicated(directory: Path) -> AsyncIterator[tuple[tuple[str, int], KafkaClient]]:
     """A node that has one of a topic's three replicas, the others being vacant."""
     async with lone_node(directory, ONE) as node:
-        address = node.addresses["coordinator"]
+        address = node.addresses["kafka"]
         async with KafkaClient(address) as client:
             await make_topic(client, replicas=3)
             assert await send(client, 0, producer=_ASKING) == 0

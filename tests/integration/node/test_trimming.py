@@ -77,7 +77,7 @@ async def test_kafka_deletes_records(tmp_path: Path) -> None:
     async with (
         lone_node(tmp_path, ONE) as node,
         paceline.connect([node.native]) as native,
-        KafkaClient(node.addresses["coordinator"]) as client,
+        KafkaClient(node.addresses["kafka"]) as client,
     ):
         await native.admin.create_topic("orders", partitions=1)
         await native.admin.create_topic("last", configs={"cleanup.policy": "compact"})

@@ -72,6 +72,22 @@ def lay(config: Path, settings: dict[str, str]) -> None:
     config.write_text(node_config.with_settings(config.read_text(), settings))
 
 
+async def test_a_listener_that_nodes_have_by_an_older_name_is_not_added(tmp_path: Path) -> None:
+    directory = tmp_path / "c"
+    await older(directory, offset=0)
+    await add(directory)
+    configs = [node.config_path for node in state.load(directory).nodes]
+    for file in (directory / state.CLUSTER_FILE, *configs):
+        text = file.read_text()
+        assert "kafka" in text
+        file.write_text(text.replace("kafka", "coordinator"))
+    assert await add(directory) == []
+    for node in state.load(directory).nodes:
+        served = create.check_config(node.config_path).listeners
+        assert {str(each.kind.value) for each in served} == set(node.listeners)
+        assert "kafka" in node.listeners
+
+
 @pytest.mark.parametrize(
     "url", ["cursus://127.0.0.1:9500", "cursus://0.0.0.0:9500?advertised=127.0.0.1"]
 )

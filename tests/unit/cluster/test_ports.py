@@ -17,7 +17,7 @@ def test_documented_ports() -> None:
     plan = ports.fixed_ports(range(3))
     assert plan[0] == {
         "v1": 9092, "native": 7400, "peer": 7401, "http": 7480, "segment": 12345, "cursus": 9000,
-        "coordinator": 9192, "pravega": 9090,
+        "kafka": 9192, "pravega": 9090,
     }  # fmt: skip
     assert [port - plan[0][name] for name, port in plan[2].items()] == [2000] * len(plan[2])
 

@@ -40,6 +40,19 @@ def test_file_has_the_documented_shape(tmp_path: Path) -> None:
     assert node["listeners"]["v1"] == "127.0.0.1:9092"
 
 
+def test_a_listener_that_was_renamed_since_is_found_and_shown_by_its_new_name(
+    tmp_path: Path,
+) -> None:
+    state.store(tmp_path, _cluster(tmp_path, 1))
+    file = tmp_path / "cluster.json"
+    file.write_text(file.read_text().replace('"v1"', '"coordinator"'))
+    loaded = state.load(tmp_path)
+    assert loaded.addresses("kafka") == ["127.0.0.1:9092"]
+    state.store(tmp_path, loaded)
+    [node] = json.loads(file.read_text())["nodes"]
+    assert node["listeners"] == {"kafka": "127.0.0.1:9092", "native": "127.0.0.1:7400"}
+
+
 def test_no_cluster_names_the_directory(tmp_path: Path) -> None:
     with pytest.raises(NoSuchCluster, match=str(tmp_path)):
         state.load(tmp_path)

@@ -110,7 +110,7 @@ def test_a_block_is_no_wider_than_it_must_be() -> None:
 def test_addresses_are_as_clients_take_them() -> None:
     listeners = [
         {name: f"127.0.0.1:{port + 1000 * node}" for name, port in (("peer", 7401), ("v1", 9092))}
-        | {"http": f"127.0.0.1:{7480 + 1000 * node}", "coordinator": f"127.0.0.1:{9192 + node}"}
+        | {"http": f"127.0.0.1:{7480 + 1000 * node}", "kafka": f"127.0.0.1:{9192 + node}"}
         for node in range(3)
     ]
     out = io.StringIO()

@@ -51,7 +51,7 @@ PORTS = {
     "peer": 7401,
     "segment": 12345,
     "cursus": 9000,
-    "coordinator": 9192,
+    "kafka": 9192,
 }
 _SETTINGS = {
     "node.id": "0",
@@ -101,7 +101,7 @@ class LoneNode:
         return client
 
     async def kafka(self) -> KafkaClient:
-        return KafkaClient(await self.connect("coordinator"))
+        return KafkaClient(await self.connect("kafka"))
 
     async def cursus(self) -> CursusClient:
         return CursusClient(await self.connect("cursus"))

@@ -20,7 +20,7 @@ STALL_S = 10.0
 
 
 def holding_of(account: ClientMemory, address: str = "10.0.0.1") -> Holding:
-    return Holding(account, "coordinator", address, lambda _: None)
+    return Holding(account, "kafka", address, lambda _: None)
 
 
 class Peer:

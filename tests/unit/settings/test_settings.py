@@ -268,7 +268,7 @@ def test_default_listeners_are_on_loopback_and_step_by_node() -> None:
         ListenerKind.HTTP: 9480,
         ListenerKind.SEGMENT: 14345,
         ListenerKind.CURSUS: 11000,
-        ListenerKind.COORDINATOR: 11192,
+        ListenerKind.KAFKA: 11192,
         ListenerKind.PRAVEGA: 11090,
     }
     assert {item.host for item in settings.effective_listeners} == {"127.0.0.1"}
@@ -296,16 +296,21 @@ def test_port_zero_is_advertised_as_bound() -> None:
     assert Listener.parse("v1://127.0.0.1:0").advertised(4711) == ("127.0.0.1", 4711)
 
 
-def test_kafka_is_another_name_of_coordinator() -> None:
-    assert Listener.parse("kafka://h:9192") == Listener.parse("coordinator://h:9192")
-    assert Listener.parse("kafka+tls://h:9192").tls
+def test_coordinator_is_an_older_name_of_kafka() -> None:
+    """Configurations that nodes have on disk are read; what is shown has the new name."""
+    assert Listener.parse("coordinator://h:9192") == Listener.parse("kafka://h:9192")
+    assert str(Listener.parse("coordinator+tls://h:9192")) == "kafka+tls://h:9192"
+    with pytest.raises(ValueError, match="unknown scheme") as refused:
+        Listener.parse("kafak://h:9192")
+    assert " kafka, " in str(refused.value)
+    assert "coordinator" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
         ("v1+tls://h:9092", "v1+tls:// is not served by this version"),
-        ("ftp://h:21", "unknown scheme, expected coordinator, cursus"),
+        ("ftp://h:21", "unknown scheme, expected cursus, cursus-health"),
         ("h:9092", "unknown scheme"),
         ("v1://h", "expected HOST:PORT"),
         ("v1://h:x", "expected HOST:PORT"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+from paceline.types import KAFKA_ENDPOINT
 from paceline.wire.kafka.layout import Struct
 from paceline_node.memory import Portion
 from paceline_node.pace import Pace
 from paceline_node.security.principals import Principal
 
-LISTENER = "coordinator"
+LISTENER = KAFKA_ENDPOINT
 """The kind whose advertised addresses these clients are told (services/DESIGN 3.3)."""
 
 
