@@ -41,14 +41,35 @@ def build_end_marker(
     marker: EndMarker, *, producer_id: int, producer_epoch: int, timestamp_ms: int
 ) -> bytearray:
     """The batch, for a leader to append."""
-    record = Record(
+    return build_batch(
+        [_record(marker, timestamp_ms)],
+        flags=_FLAGS,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+
+
+def build_passing_marker(placeholder: BatchHeader) -> bytearray:
+    """What a Kafka client is sent in the place of an empty batch where nothing else is sent: a
+    commit marker of no producer at the batch's last offset, which it passes over without a word.
+
+    librdkafka takes an answer without a record for one that was too small. aiokafka fails at a
+    control batch without a record, hence it has one.
+    """
+    return build_batch(
+        [_record(EndMarker(commits=True, coordinator_epoch=0), placeholder.max_timestamp)],
+        base_offset=placeholder.last_offset,
+        leader_epoch=placeholder.leader_epoch,
+        flags=CONTROL,
+    )
+
+
+def _record(marker: EndMarker, timestamp_ms: int) -> Record:
+    return Record(
         -1,
         timestamp_ms,
         _KEY.pack(_VERSION, _COMMIT if marker.commits else _ABORT),
         _VALUE.pack(_VERSION, marker.coordinator_epoch),
-    )
-    return build_batch(
-        [record], flags=_FLAGS, producer_id=producer_id, producer_epoch=producer_epoch
     )
 
 

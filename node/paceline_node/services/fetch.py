@@ -127,6 +127,19 @@ class FetchService:
                 return outcomes
             await self._anything_new(ends, wish.isolation, until)
 
+    def behind(self, wish: Wish, wanted: Wanted, offset: int, max_bytes: int) -> ReadResult:
+        """What there is from ``offset`` on, at once: for one who was answered ``wanted`` and has
+        found nothing there that its client may see. Raises as :meth:`RecordService.leader` and
+        :meth:`Partition.read`."""
+        partition = self._records.leader(
+            wanted.topic,
+            wanted.partition,
+            current_leader_epoch=wanted.current_leader_epoch,
+            topic_id=wanted.topic_id,
+        )
+        further = wanted._replace(offset=offset, max_bytes=max_bytes)
+        return _read(partition, further, wish, max_bytes)
+
     def corrupt(self, wanted: Wanted, found: ReadResult, error: CorruptMessage) -> PacelineError:
         """Somebody has read a slice that was found, and it does not hold: what to tell of it."""
         partition = self._records.hosted(wanted.topic, wanted.partition)
@@ -290,7 +303,7 @@ class ParkedFetch:
         self._is_awake = False
         self._woken.clear()
         self._at.clear()
-        self._sizes = [_size(outcome) for outcome in outcomes]
+        self._sizes = [size_of(outcome) for outcome in outcomes]
         for index, wanted in enumerate(self._wish.parts):
             partition = self._service._records.hosted(wanted.topic, wanted.partition)
             if partition is not None:
@@ -340,7 +353,7 @@ class ParkedFetch:
                     read = _read(partition, wish.parts[index], wish, wish.max_bytes)
                 except PacelineError:
                     return True  # to be told
-                self._sizes[index] = _size(read)
+                self._sizes[index] = size_of(read)
         return sum(self._sizes) >= wish.min_bytes
 
     def _read_all(self) -> None:
@@ -387,5 +400,6 @@ def _read(partition: Partition, wanted: Wanted, wish: Wish, budget: int) -> Read
     )
 
 
-def _size(outcome: Outcome) -> int:
+def size_of(outcome: Outcome) -> int:
+    """The bytes that were found."""
     return 0 if isinstance(outcome, Refused) or outcome.slice is None else outcome.slice.size

@@ -16,15 +16,18 @@ from paceline.wire.batch import (
     build_raw_batch,
     iter_batches,
     stamp,
+    verify,
 )
-from paceline.wire.batch_header import HEADER_BYTES
+from paceline.wire.batch_header import CONTROL, HEADER_BYTES, TRANSACTIONAL
 from paceline.wire.compression import compress
+from paceline.wire.end_marker import build_passing_marker, read_end_marker
 from paceline.wire.records import Record, decode_records
 from paceline_node.env import RealHost
-from paceline_node.listeners.kafka.convert import Converter
+from paceline_node.listeners.kafka.convert import Converter, Made
 from paceline_node.memory import ClientMemory, Holding, Portion, unlimited
 from paceline_node.net.transport import FilePart
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.turns import Turns
 
 HANG_S = 20
 MIB = 1024 * 1024
@@ -70,7 +73,7 @@ def _records_bytes(payload: bytes) -> list[bytes]:
 
 
 def converter() -> Converter:
-    return Converter(Portion(unlimited()), RealHost())
+    return Converter(Portion(unlimited()), RealHost(), Turns())
 
 
 async def test_what_is_made_anew_for_all_clients_shares_a_budget() -> None:
@@ -83,7 +86,7 @@ async def test_what_is_made_anew_for_all_clients_shares_a_budget() -> None:
     done: list[Portion] = []
 
     async def convert(share: Portion) -> None:
-        await Converter(share, RealHost()).batches(part, 110)
+        await Converter(share, RealHost(), Turns()).batches(part, 110)
         done.append(share)
 
     async with trio.open_nursery() as nursery:
@@ -107,6 +110,10 @@ async def converted(data: bytes, next_offset: int) -> bytes:
 
 
 async def answered(data: bytes, next_offset: int) -> FilePart | bytes:
+    return (await made_of(data, next_offset)).records
+
+
+async def made_of(data: bytes, next_offset: int) -> Made:
     file = MemoryDisk().create("log")
     file.append([data])
     with trio.fail_after(HANG_S):
@@ -125,16 +132,123 @@ async def test_a_thinned_batch_keeps_the_records_it_has(codec: Compression) -> N
     ]
 
 
-async def test_what_holds_no_record_is_an_empty_batch() -> None:
-    seal = build_raw_batch(
-        b"",
-        record_count=0,
-        last_offset_delta=0,
-        base_offset=7,
-        extension=EXTENSION._replace(kind=PayloadKind.SEAL),
+def emptied(base: int, count: int = 1, *, flags: int = 0, kind: PayloadKind | None = None) -> bytes:
+    """What compaction leaves of a batch, or the end of a segment: nothing but offsets."""
+    return bytes(
+        build_raw_batch(
+            b"",
+            record_count=0,
+            last_offset_delta=count - 1,
+            attributes=flags,
+            base_offset=base,
+            leader_epoch=base,
+            extension=None if kind is None else EXTENSION._replace(kind=kind),
+        )
     )
-    [(_, header)] = iter_batches(await converted(bytes(seal), 8))
-    assert (header.base_offset, header.record_count, header.is_extended) == (7, 0, False)
+
+
+def full(base: int, *, is_extended: bool = False) -> bytes:
+    plain = build_batch([Record(-1, 1, b"k", b"v%d" % base)], base_offset=base)
+    if not is_extended:
+        return bytes(plain)
+    return bytes(
+        build_raw_batch(plain[HEADER_BYTES:], record_count=1, base_offset=base, extension=EXTENSION)
+    )
+
+
+PLACEHOLDERS = {
+    "bare": (None, 0),
+    "of a producer's transaction": (None, TRANSACTIONAL),
+    "of another protocol's records": (PayloadKind.RECORDS, 0),
+    "the end of a segment": (PayloadKind.SEAL, 0),
+}
+
+
+@pytest.mark.parametrize("what", PLACEHOLDERS)
+async def test_where_nothing_holds_a_record_the_last_batch_is_told(what: str) -> None:
+    kind, flags = PLACEHOLDERS[what]
+    data = b"".join(emptied(base, 3, flags=flags, kind=kind) for base in (7, 10, 13))
+    made = await made_of(data, 16)
+    assert (made.records, made.next_offset) == (b"", 16)
+    assert made.emptied is not None
+    assert (made.emptied.base_offset, made.emptied.last_offset, made.emptied.leader_epoch) == (
+        13,
+        15,
+        13,
+    )
+    # What a client is sent in its place: its last offset, in its leader epoch.
+    marker = build_passing_marker(made.emptied)
+    [(at, header)] = iter_batches(marker)
+    verify(marker, at)
+    assert (header.last_offset, header.leader_epoch, header.is_control) == (15, 13, True)
+    assert not header.has_producer
+    assert not header.is_transactional
+    assert read_end_marker(marker).commits
+
+
+@pytest.mark.parametrize("is_extended", [True, False])
+@pytest.mark.parametrize(
+    ("batches", "kept"),
+    [
+        ("r", [0]),
+        (".r", [1]),
+        ("..rr", [2, 3]),
+        (".r.r.", [1, 2, 3, 4]),
+        ("r..", [0, 1, 2]),
+        ("..c", [2]),
+        ("..c..", [2, 3, 4]),
+        ("c.r", [0, 1, 2]),
+    ],
+)
+async def test_empty_batches_at_the_begin_stay_behind(
+    batches: str, kept: list[int], is_extended: bool
+) -> None:
+    """``.``: an empty one, ``c``: a marker, even one that has lost its record, ``r``: a record.
+    Where all are as they are stored, they are sent from the file."""
+    kind = PayloadKind.RECORDS if is_extended else None
+    data = b"".join(
+        full(base, is_extended=is_extended)
+        if what == "r"
+        else emptied(base, flags=CONTROL if what == "c" else 0, kind=None if what == "c" else kind)
+        for base, what in enumerate(batches)
+    )
+    made = await made_of(data, len(batches))
+    assert (made.next_offset, made.emptied) == (len(batches), None)
+    sent = made.records
+    if isinstance(sent, FilePart):
+        assert not is_extended or set(batches) == {"c"}
+        sent = data[sent.position : sent.position + sent.size]
+    assert [header.base_offset for _, header in iter_batches(sent)] == kept
+
+
+async def test_many_heads_take_turns_with_others() -> None:
+    data = b"".join(emptied(base) for base in range(20_000))
+    turns = Turns()
+    taken = 0
+
+    async def others() -> None:
+        nonlocal taken
+        while True:
+            await turns.next()
+            taken += 1
+
+    file = MemoryDisk().create("log")
+    file.append([data])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        made = await Converter(Portion(unlimited()), RealHost(), turns).batches(
+            FilePart(file, 0, len(data)), 20_000
+        )
+        assert taken
+        nursery.cancel_scope.cancel()
+    assert made.emptied is not None
+
+
+async def test_an_empty_batch_that_has_rotted_is_told() -> None:
+    data = bytearray(emptied(0))
+    data[30] ^= 1  # of a time
+    with pytest.raises(CorruptMessage, match="CRC"):
+        await made_of(bytes(data), 1)
 
 
 async def test_sizes_that_do_not_add_up_are_told_and_not_waited_for() -> None:

@@ -3,7 +3,8 @@
 Most slices go out as they lie in the file, once the heads of their batches were looked at: nobody
 but this node can tell that a batch is out of its place. Two are made anew: batches with our
 extension (wire/DESIGN 2.2), which other readers would take for records, and everything for clients
-from before batches, who read message sets.
+from before batches, who read message sets. Empty batches at the begin stay behind
+(``read_on.py``).
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from paceline.wire.batch import (
     verify,
 )
 from paceline.wire.batch_header import (
+    CONTROL,
     EXTENDED,
     EXTENSION_BYTES,
     HEADER_BYTES,
     BatchHeader,
     outline,
+    read_header,
 )
 from paceline.wire.kafka.message_set import write_message_set
 from paceline.wire.records import Record, decode_records
@@ -33,6 +36,7 @@ from paceline_node.env import Host
 from paceline_node.memory import Portion
 from paceline_node.net.transport import FilePart, is_cached, read_part
 from paceline_node.replication.partition import Partition
+from paceline_node.turns import Turns
 
 _WINDOW_BYTES = 64 * 1024
 _INLINE_BYTES = 64 * 1024
@@ -40,6 +44,26 @@ _INLINE_BYTES = 64 * 1024
 _ROOM_BYTES = 16 * 1024 * 1024
 _SOURCE_BYTES = 1024 * 1024
 """As much is converted at once, or one batch."""
+_HEADS_AT_ONCE = 4000
+"""After so many, which take some milliseconds, others have a turn."""
+
+
+class Made(NamedTuple):
+    """What of a slice is to be sent. Where nothing in it holds a record, that is ``records`` of no
+    bytes and the last of its empty batches; ``next_offset`` is behind what was looked at."""
+
+    records: FilePart | bytes
+    next_offset: int
+    emptied: BatchHeader | None = None
+
+
+class _Heads(NamedTuple):
+    """What the heads of a slice's batches say. ``begin``: where the first lies that is not empty,
+    -1 if all are; then ``last`` is where the last one does."""
+
+    is_extended: bool
+    begin: int
+    last: int
 
 
 class Wanted(NamedTuple):
@@ -58,9 +82,10 @@ class Converter:
     asks again.
     """
 
-    def __init__(self, room: Portion, host: Host) -> None:
+    def __init__(self, room: Portion, host: Host, turns: Turns) -> None:
         self._room = room
         self._host = host
+        self._turns = turns
         self._is_room_taken = False
         self._room_bytes = _ROOM_BYTES
 
@@ -69,13 +94,21 @@ class Converter:
             await self._room.take(_ROOM_BYTES)
             self._is_room_taken = True
 
-    async def batches(self, part: FilePart, next_offset: int) -> FilePart | bytes:
-        """The slice up to ``next_offset`` as it is, or the begin of it in memory with its extended
-        batches as plain ones. Raises CorruptMessage."""
-        if not await _has_extension(part, next_offset):
-            return part
+    async def batches(self, part: FilePart, next_offset: int) -> Made:
+        """The slice up to ``next_offset`` from its first batch on that is not empty, as it is; or
+        the begin of it in memory with its extended batches as plain ones. Raises
+        CorruptMessage."""
+        heads = await self._heads(part, next_offset)
+        if not heads.is_extended:
+            if heads.begin < 0:
+                head = await _read(part, heads.last - part.position, HEADER_BYTES)
+                return Made(b"", next_offset, verify(head))
+            passed = heads.begin - part.position
+            if passed:
+                part = FilePart(part.file, heads.begin, part.size - passed)
+            return Made(part, next_offset)
         if self._room_bytes <= 0:
-            return b""
+            return Made(b"", next_offset)
         await self._take_room()
         data = await _begin_of(part)
         made = (
@@ -83,7 +116,8 @@ class Converter:
             if len(data) <= _INLINE_BYTES
             else await self._host.run_blocking(lambda: _plain(data))
         )
-        self._room_bytes -= len(made)
+        assert isinstance(made.records, bytes), "made in memory"
+        self._room_bytes -= len(made.records)
         return made
 
     async def message_set(
@@ -96,7 +130,7 @@ class Converter:
         await self._take_room()
         wanted = wanted._replace(max_bytes=min(wanted.max_bytes, self._room_bytes))
         while True:
-            await _has_extension(part, next_offset)
+            await self._heads(part, next_offset)
             data = await _begin_of(part)
             convert = partial(_message_set, wanted=wanted)
             if len(data) <= _INLINE_BYTES:
@@ -110,6 +144,40 @@ class Converter:
             if more is None:
                 return b""
             part, next_offset = FilePart(more.file, more.position, more.size), more.next_offset
+
+    async def _heads(self, part: FilePart, next_offset: int) -> _Heads:
+        """Looks at the head of every batch, at many at once where batches are small. Raises
+        CorruptMessage where sizes on the disk do not add up, or offsets do not lead, batch after
+        batch, to ``next_offset``: no checksum covers where a batch begins."""
+        attributes, expected, count = 0, -1, 0
+        begin = last = -1
+        position, end = part.position, part.position + part.size
+        while position < end:
+            window = await _window(part, position, end)
+            if len(window) < HEADER_BYTES:
+                raise CorruptMessage(f"{len(window)} bytes are left where a batch should begin")
+            at = 0
+            while at + HEADER_BYTES <= len(window):
+                size, flags, base_offset, behind = outline(window, at)
+                if base_offset != expected >= 0:
+                    raise CorruptMessage(
+                        f"a batch of base offset {base_offset}, expected {expected}"
+                    )
+                expected = behind
+                attributes |= flags
+                if begin < 0:
+                    last = position + at
+                    if size > HEADER_BYTES or flags & CONTROL:
+                        begin = last
+                at += size
+                count += 1
+            position += at
+            if count >= _HEADS_AT_ONCE:
+                count = 0
+                await self._turns.next()
+        if expected != next_offset:
+            raise CorruptMessage(f"batches end at offset {expected}, expected {next_offset}")
+        return _Heads(bool(attributes & EXTENDED), begin, last)
 
 
 async def _begin_of(part: FilePart) -> bytes:
@@ -138,30 +206,6 @@ async def _read(part: FilePart, start: int, size: int) -> bytes:
     return data
 
 
-async def _has_extension(part: FilePart, next_offset: int) -> bool:
-    """Looks at the head of every batch, at many at once where batches are small. Raises
-    CorruptMessage where sizes on the disk do not add up, or offsets do not lead, batch after batch,
-    to ``next_offset``: no checksum covers where a batch begins."""
-    attributes, expected = 0, -1
-    position, end = part.position, part.position + part.size
-    while position < end:
-        window = await _window(part, position, end)
-        if len(window) < HEADER_BYTES:
-            raise CorruptMessage(f"{len(window)} bytes are left where a batch should begin")
-        at = 0
-        while at + HEADER_BYTES <= len(window):
-            size, flags, base_offset, behind = outline(window, at)
-            if base_offset != expected >= 0:
-                raise CorruptMessage(f"a batch of base offset {base_offset}, expected {expected}")
-            expected = behind
-            attributes |= flags
-            at += size
-        position += at
-    if expected != next_offset:
-        raise CorruptMessage(f"batches end at offset {expected}, expected {next_offset}")
-    return bool(attributes & EXTENDED)
-
-
 async def _window(part: FilePart, position: int, end: int) -> bytes:
     size = min(_WINDOW_BYTES, end - position)
     source = part.file.fileno()
@@ -170,15 +214,22 @@ async def _window(part: FilePart, position: int, end: int) -> bytes:
     return await part.file.read(size, position)
 
 
-def _plain(data: bytes) -> bytes:
+def _plain(data: bytes) -> Made:
+    """From the first batch on that is not empty."""
     out = bytearray()
+    made: bytes | bytearray
     for position, header in iter_batches(data):
+        made = data[position : position + header.size_bytes]
         if header.attributes & EXTENDED:
             verify(data, position)
-            out += _transcoded(data, position, header)
-        else:
-            out += data[position : position + header.size_bytes]
-    return bytes(out)
+            made = _transcoded(data, position, header)
+        if out or not _is_empty(plain := read_header(made)):
+            out += made
+    return Made(bytes(out), header.next_offset, None if out else plain)
+
+
+def _is_empty(header: BatchHeader) -> bool:
+    return not (header.record_count or header.is_control)
 
 
 def _transcoded(data: bytes, position: int, header: BatchHeader) -> bytearray:

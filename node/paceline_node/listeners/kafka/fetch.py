@@ -7,7 +7,8 @@ readers could not make sense of them (``convert.py``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from paceline.errors import (
     CorruptMessage,
@@ -21,6 +22,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.convert import Converter, Wanted
 from paceline_node.listeners.kafka.errors import code_of
+from paceline_node.listeners.kafka.read_on import ReadOn
 from paceline_node.net.transport import FilePart
 from paceline_node.services import fetch as reading
 from paceline_node.services import offsets
@@ -39,6 +41,15 @@ _NEW_SESSION = (-1, 0)
 _FIRST_WITH_MAX_TIMESTAMP = 7
 _NO_SPEC = -1000
 """Not the name of any offset, whatever the native protocol has added."""
+
+
+class _Answering(NamedTuple):
+    """What belongs to one answer."""
+
+    wish: reading.Wish
+    version: int
+    converter: Converter
+    read_on: ReadOn
 
 
 class KafkaFetch:
@@ -66,10 +77,13 @@ class KafkaFetch:
             return wire.FetchResponse(error_code=FetchSessionNotFound.code)
         wish = await self._wish(request, call)
         outcomes = await self._read(wish)
-        converter = Converter(call.room, self._host)
+        converter = Converter(call.room, self._host, self._turns)
+        room_bytes = wish.max_bytes - sum([reading.size_of(each) for each in outcomes])
+        read_on = ReadOn(converter, self._turns, max(0, room_bytes))
+        answering = _Answering(wish, call.version, converter, read_on)
         partitions: list[wire.FetchResponseEntryPartition] = []
         for asked, outcome in zip(wish.parts, outcomes, strict=True):
-            partitions.append(await self._partition(asked, outcome, request, call, converter))
+            partitions.append(await self._partition(asked, outcome, answering))
             await self._turn(partitions)
         answered = iter(partitions)
         return wire.FetchResponse(
@@ -121,31 +135,27 @@ class KafkaFetch:
                 parked.abandon()
 
     async def _partition(
-        self,
-        asked: reading.Wanted,
-        outcome: reading.Outcome,
-        request: wire.FetchRequest,
-        call: Call,
-        converter: Converter,
+        self, asked: reading.Wanted, outcome: reading.Outcome, answering: _Answering
     ) -> wire.FetchResponseEntryPartition:
+        lists_aborted = answering.wish.isolation is Isolation.READ_COMMITTED
         if isinstance(outcome, Refused):
             return wire.FetchResponseEntryPartition(
                 partition_index=asked.partition,
                 error_code=code_of(outcome.error),
                 high_watermark=-1,
-                aborted_transactions=() if request.isolation_level else None,
+                aborted_transactions=() if lists_aborted else None,
                 records=b"",
             )
         records: FilePart | bytes = b""
         error = 0
         try:
-            records = await self._records_of(asked, outcome, call, converter)
+            outcome, records = await self._records_of(asked, outcome, answering)
         except CorruptMessage as refusal:
             error = code_of(self._service.corrupt(asked, outcome, refusal))
         except PacelineError as refusal:
             error = code_of(refusal)
         aborted = None
-        if request.isolation_level:
+        if lists_aborted:
             aborted = tuple(
                 wire.FetchResponseEntryPartitionAbortedTransaction(
                     producer_id=producer, first_offset=first
@@ -163,21 +173,24 @@ class KafkaFetch:
         )
 
     async def _records_of(
-        self, asked: reading.Wanted, found: ReadResult, call: Call, converter: Converter
-    ) -> FilePart | bytes:
+        self, asked: reading.Wanted, found: ReadResult, answering: _Answering
+    ) -> tuple[ReadResult, FilePart | bytes]:
+        """What to send, and the range that it is of."""
         if found.slice is None:
-            return b""
-        next_offset = found.slice.next_offset
+            return found, b""
+        if answering.version >= _FIRST_WITH_BATCHES:
+            behind = partial(self._service.behind, answering.wish, asked)
+            return await answering.read_on.batches(found, asked.max_bytes, behind)
         part = FilePart(found.slice.file, found.slice.position, found.slice.size)
-        if call.version >= _FIRST_WITH_BATCHES:
-            return await converter.batches(part, next_offset)
         wanted = Wanted(
             asked.offset,
             asked.max_bytes,
-            magic=1 if call.version >= _FIRST_WITH_MAGIC_1 else 0,
+            magic=1 if answering.version >= _FIRST_WITH_MAGIC_1 else 0,
         )
         partition = self._records.leader(asked.topic, asked.partition)
-        return await converter.message_set(part, next_offset, wanted, partition)
+        return found, await answering.converter.message_set(
+            part, found.slice.next_offset, wanted, partition
+        )
 
     # --- LIST_OFFSETS -----------------------------------------------------------------------------
 
