@@ -84,6 +84,8 @@ class TransactionEndings:
         self._lanes = Lanes()
         self._turns = StagedTurns()
         self._overtaken: set[TransactionKey] = set()
+        self._dropped: dict[TransactionKey, int] = {}
+        """Of transactions under way: staged records whose topics were deleted."""
         self._marked = MarkedPlaces()
         self._news = trio.Event()
         self._log = structlog.get_logger(component="transactions")
@@ -200,6 +202,7 @@ class TransactionEndings:
             if engine is None or key not in engine.store.prepared:  # its next one may be, by now
                 self._turns.drop(key)
             self._overtaken.discard(key)
+            self._dropped.pop(key, None)
             self._marked.drop(key)
             self.changed()  # there may be more to end by now
 
@@ -235,9 +238,13 @@ class TransactionEndings:
             noting.cancel_scope.cancel()
         if errors:
             raise errors[0].with_traceback(None)
-        overtaken = key in self._overtaken
         await self._perform(
-            lambda engine: engine.producers.complete(key, ending.serial, overtaken=overtaken)
+            lambda engine: engine.producers.complete(
+                key,
+                ending.serial,
+                overtaken=key in self._overtaken,
+                dropped=self._dropped.get(key, 0),
+            )
         )
         if ending.commits:
             self.committed += 1
@@ -264,10 +271,12 @@ class TransactionEndings:
         key, meant = ending.key, ending.topic_ids
         unstored = {PartitionName(each.topic, each.partition): 0 for each in ending.staged}
         had_staged = bool(unstored)
+        dropped: set[PartitionName] = set()
 
         def pass_over_deleted() -> None:
             for gone in unstored.keys() - set(still_there(self._store.image, unstored, meant)):
                 del unstored[gone]
+                dropped.add(gone)
                 self._turns.stored(key, gone)
 
         async def once(left: Sequence[PartitionName]) -> dict[PartitionName, PacelineError]:
@@ -295,6 +304,10 @@ class TransactionEndings:
         await self._until_told(ending, list(partitions), once, turn)
         for gone in unstored:
             self._turns.stored(key, gone)
+        dropped.update(unstored)
+        self._dropped[key] = sum(
+            PartitionName(each.topic, each.partition) in dropped for each in ending.staged
+        )
 
     async def _until_told(
         self,

@@ -89,8 +89,11 @@ def prepared(
     )
 
 
-def completed(found: Transaction, wall_ms: int, *, overtaken: bool = False) -> Transaction:
-    """``found``, which is prepared, told to everybody. With ``overtaken`` the producer id has no
+def completed(
+    found: Transaction, wall_ms: int, *, overtaken: bool = False, dropped: int = 0
+) -> Transaction:
+    """``found``, which is prepared, told to everybody; of what was staged, so many records were
+    ``dropped``. With ``overtaken`` the producer id has no
     epoch left: the logs, where an unclean election made this topic forget, know higher ones."""
     assert found.state.is_prepared, found
     identity = found.next_identity
@@ -108,18 +111,24 @@ def completed(found: Transaction, wall_ms: int, *, overtaken: bool = False) -> T
         offsets=(),
         topics=(),
         changed_ms=wall_ms,
+        dropped=dropped,
     )
 
 
 def completion(
-    key: TransactionKey, found: Transaction, wall_ms: int, *, overtaken: bool = False
+    key: TransactionKey,
+    found: Transaction,
+    wall_ms: int,
+    *,
+    overtaken: bool = False,
+    dropped: int = 0,
 ) -> Entry:
     """The record that makes a prepared transaction complete. A sink's task attempt is forgotten:
     nobody can use its name again. What is staged counts for nothing from here on, and is dropped
     behind it (:func:`dropped_staging`): before it, another coordinator would not know what it has
     to append."""
     is_sink = key.family is Family.SINK
-    value = None if is_sink else completed(found, wall_ms, overtaken=overtaken)
+    value = None if is_sink else completed(found, wall_ms, overtaken=overtaken, dropped=dropped)
     return transaction_entry(key, value)
 
 

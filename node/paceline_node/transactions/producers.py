@@ -117,6 +117,7 @@ class ProducerTransactions:
             wire_epoch=max(found.wire_epoch + 1, self._context.first_wire_epoch(key.family)),
             losses=self._context.losses,
             staged=0,
+            dropped=0,
             offset_count=0,
             reason="",
         )
@@ -307,14 +308,18 @@ class ProducerTransactions:
         if len(wanted) > len(known):
             self._context.write(marked_entry(key, Marked(*who, tuple(sorted(wanted)))))
 
-    def complete(self, key: TransactionKey, serial: int, *, overtaken: bool = False) -> None:
+    def complete(
+        self, key: TransactionKey, serial: int, *, overtaken: bool = False, dropped: int = 0
+    ) -> None:
         """Everybody has been told how transaction ``serial`` ends. ``overtaken``: a log knows a
         higher epoch of the producer than was ever given out, as far as is known here, so the next
-        INIT is to give another producer id. Idempotent. Raises what writing raises."""
+        INIT is to give another producer id. ``dropped``: how many staged records were stored
+        nowhere. Idempotent. Raises what writing raises."""
         found = self._context.find(key)
         if found is None or found.serial != serial or not found.state.is_prepared:
             return
-        self._context.write(completion(key, found, self._context.wall_ms(), overtaken=overtaken))
+        wall_ms = self._context.wall_ms()
+        self._context.write(completion(key, found, wall_ms, overtaken=overtaken, dropped=dropped))
         self._context.completed()
         self._context.write_pieces(dropped_staging(self._context.store, key))
 
@@ -334,6 +339,7 @@ def begun(found: Transaction, wall_ms: int) -> Transaction:
         offsets=(),
         topics=(),
         staged=0,
+        dropped=0,
         offset_count=0,
         reason="",
     )

@@ -24,7 +24,7 @@ from __future__ import annotations
 import enum
 import struct
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
@@ -111,6 +111,8 @@ class Transaction(Message):
     this all ``partitions`` exist; one that a newer image lacks was deleted. ``topics``: those of
     ``partitions`` and of what is staged, as they were when last written to, where that is known.
     ``losses``: how often ``__transactions`` had been set back when the id was last initialised.
+    ``dropped``: how many of ``staged`` were stored nowhere, their topic having been deleted, once
+    it is complete; not written where that is none, as in records of before.
     """
 
     producer_id: int
@@ -137,6 +139,12 @@ class Transaction(Message):
     offset_count: int = 0
     topics: tuple[KnownTopic, ...] = ()
     losses: int = 0
+    dropped: int = 0
+
+    def pack(self) -> list[Any]:
+        """As :meth:`Message.pack`."""
+        packed = Message.pack(self)
+        return packed if self.dropped else packed[:-1]
 
     @property
     def identity(self) -> ProducerIdentity:

@@ -13,7 +13,7 @@ from paceline.errors import TopicAlreadyExists
 from paceline_node.replication.partition import Partition
 from tests.integration.node.cursus_client import CursusClient, payloads
 from tests.integration.node.nodes import RunningNode, lone_node
-from tests.integration.node.test_cursus_transactions import COMMITTED, ONE, begin, status_without
+from tests.integration.node.test_cursus_transactions import COMMITTED, ONE, begin
 from tests.integration.node.test_kafka import TOPIC, make_topic
 from tests.integration.node.test_kafka_transactions import TransactionalClient
 
@@ -106,14 +106,46 @@ async def test_what_is_staged_goes_with_its_topic(node: RunningNode) -> None:
         partition = await make_anew(node, admin, "t")
         refused = await client.say(publish % ("t", 3, "refused"))
         assert refused == "ERROR: transaction_aborted transactional_id=x"
-        await client.ok(f"END_TXN {who} result=commit")
-        assert "committed" in await status_without(client, "committing")
+        told = "OK transactional_id=x state=committed messages=1 offsets=0 dropped=1"
+        for _ in range(2):
+            assert await client.say(f"END_TXN {who} result=commit") == told
+        assert await client.say("TXN_STATUS transactional_id=x") == told
         assert payloads(await client.read(COMMITTED.replace("topic=t", "topic=other"))) == [
             b"stays"
         ]
         assert partition.log_end_offset == 0
         await begin(client)
         await client.ok(publish % ("t", 4, "after"))
-        await client.ok(f"END_TXN {who} result=commit")
-        await status_without(client, "committing")
+        told = "OK transactional_id=x state=committed messages=1 offsets=0"
+        assert await client.say(f"END_TXN {who} result=commit") == told
         assert payloads(await client.read(COMMITTED)) == [b"after"]
+        assert await client.say("TXN_STATUS transactional_id=x") == told
+
+
+async def test_what_is_staged_for_a_topic_that_is_gone_is_told(node: RunningNode) -> None:
+    """The client was told that all of it was stored."""
+    async with (
+        connect(node.native) as admin,
+        CursusClient(node.addresses["cursus"]) as client,
+    ):
+        await make(admin, "t")
+        await make(admin, "other")
+        with trio.fail_after(60):  # it has yet to lead
+            while not (await client.say("INIT_PRODUCER_ID transactional_id=x")).startswith("OK"):  # noqa: ASYNC110
+                await trio.sleep(0.02)
+        who = await begin(client)
+        for number, topic in enumerate(("t", "t", "other", "t")):
+            publish = f"TXN_PUBLISH {who} topic={topic} partition=0 seqNum={number + 1} message=m"
+            await client.ok(publish)
+        status = "TXN_STATUS transactional_id=x"
+        await admin.admin.delete_topic("t")
+        # Nobody asks where its topics are before it ends.
+        assert await client.say(status) == "OK transactional_id=x state=open messages=4 offsets=0"
+        told = "OK transactional_id=x state=committed messages=1 offsets=0 dropped=3"
+        assert await client.say(f"END_TXN {who} result=commit") == told
+        assert await client.say(status) == told
+        # An epoch of its own, and nothing of the one before.
+        await client.ok("INIT_PRODUCER_ID transactional_id=x")
+        who = await begin(client, 1)
+        assert await client.say(status) == "OK transactional_id=x state=open messages=0 offsets=0"
+        await client.ok(f"END_TXN {who} result=abort")

@@ -19,7 +19,13 @@ from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.transactions.acting import ActedIn
 from paceline_node.transactions.keys import LAST_EPOCH, Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
-from paceline_node.transactions.records import Header, Staged, StagedOffset, State
+from paceline_node.transactions.records import (
+    Header,
+    Staged,
+    StagedOffset,
+    State,
+    Transaction,
+)
 from paceline_node.transactions.staging import SequenceReused
 from tests.unit.transactions.desk import Desk
 
@@ -52,6 +58,33 @@ def test_an_end_that_is_asked_for_again_does_not_come_behind_later_ones() -> Non
     desk.engine.staging.end(KEY, desk.engine.store.transactions[KEY].wire_epoch, commits=True)
     assert desk.engine.endings() == [KEY, other]
     desk.check_fold()
+
+
+def test_what_was_dropped_is_known_until_the_next_transaction() -> None:
+    desk = opened()
+    desk.engine.staging.stage(KEY, 0, [record(1), record(2, partition=1)])
+    desk.engine.staging.end(KEY, 0, commits=True)
+    found = desk.engine.store.transactions[KEY]
+    desk.engine.producers.complete(KEY, found.serial, dropped=1)
+    desk.fail_over()
+    found = desk.engine.staging.known(KEY)
+    assert (found.state, found.staged, found.dropped) == (State.COMPLETE_COMMIT, 2, 1)
+    desk.check_fold()
+    begun = desk.engine.staging.begin(KEY, 0)
+    assert begun is not None
+    assert (begun.staged, begun.dropped) == (0, 0)
+    desk.engine.staging.end(KEY, 0, commits=True)
+    desk.engine.producers.complete(KEY, begun.serial, dropped=1)
+    desk.init(KEY)
+    assert desk.engine.staging.known(KEY).dropped == 0
+
+
+def test_a_record_without_dropped_ones_is_as_before_they_were_counted() -> None:
+    found = opened().engine.store.transactions[KEY]
+    some = replace(found, dropped=3)
+    assert len(found.pack()) == len(some.pack()) - 1
+    for each in (found, some):
+        assert Transaction.from_bytes(each.to_bytes()) == each
 
 
 def test_a_commit_has_the_records_in_order_each_number_once() -> None:

@@ -291,14 +291,9 @@ class CursusTransactions:
                 raise CursusError("transaction_commit_failed", f"reason={reason}")
             if not commits:
                 return text(replies.ok(transactional_id=name, state="aborted"))
-            return text(
-                replies.ok(
-                    transactional_id=name,
-                    state="committed",
-                    messages=found.staged,
-                    offsets=found.offset_count,
-                )
-            )
+            # As it is complete, unless its client has begun another one meanwhile.
+            done = await self._known(name, call)
+            return _shown(name, done if done.serial == found.serial else found, "committed")
 
         return await self._fenced(fence, call, here, ends=commits)
 
@@ -308,13 +303,7 @@ class CursusTransactions:
 
         async def here() -> Reply:
             found = await self._known(name, call)
-            state = _SHOWN[found.state]
-            messages, offsets = found.staged, found.offset_count
-            if state == "aborted":
-                messages = offsets = 0
-            return text(
-                replies.ok(transactional_id=name, state=state, messages=messages, offsets=offsets)
-            )
+            return _shown(name, found, _SHOWN[found.state])
 
         return await self._at_coordinator(name, call, here)
 
@@ -411,6 +400,17 @@ class CursusTransactions:
             raise CursusError("transaction_not_found", f"reason={quoted(str(error))}") from None
         except (NotLeader, NotEnoughReplicas):
             raise _no_coordinator(name) from None
+
+
+def _shown(name: str, found: Transaction, state: str) -> Reply:
+    """What is in a transaction. What of it was stored nowhere, because its topic was deleted, is
+    known once everybody has been told, and is a field of its own where there is any."""
+    if state == "aborted":
+        return text(replies.ok(transactional_id=name, state=state, messages=0, offsets=0))
+    fields = {"messages": found.staged - found.dropped, "offsets": found.offset_count}
+    if found.dropped:
+        fields["dropped"] = found.dropped
+    return text(replies.ok(transactional_id=name, state=state, **fields))
 
 
 def _misplaced(request: requests.TransactionPublish, topic: TopicImage) -> CursusError | None:
