@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
 from typing import NewType
 from uuid import UUID
+
+from paceline.values import dataclass
 
 NodeId = NewType("NodeId", int)
 """A broker, 0 and up; -1 means none."""

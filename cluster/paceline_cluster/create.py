@@ -14,13 +14,13 @@ import shutil
 import tomllib
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from paceline.errors import ConfigurationError
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline_cluster import node_config, state
 from paceline_cluster.errors import BadSetting, Refused
 from paceline_cluster.node_config import NodePlan

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import PacelineError
+from paceline.values import dataclass
 from paceline_cluster.errors import BadInput, Refused
 from paceline_node.app.boot import METADATA
 from paceline_node.controller import force_quorum

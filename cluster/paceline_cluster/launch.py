@@ -13,11 +13,12 @@ import dataclasses
 import signal
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import trio
 
+from paceline.values import dataclass
 from paceline_cluster import processes, state
 from paceline_cluster.errors import Refused, TooLate
 from paceline_cluster.processes import ProcessState

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.values import dataclass
 from paceline_cluster.toml import Sections, Value, merged, render
 
 DEFAULT_REPLICATION_FACTOR = 3

@@ -12,8 +12,9 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+
+from paceline.values import dataclass
 
 PROC = Path("/proc")
 NODE_PROGRAM = "paceline_node"

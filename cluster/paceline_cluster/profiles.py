@@ -18,10 +18,10 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline.values import dataclass
 from paceline_cluster import state
 from paceline_cluster.errors import BadState, NoSuchCluster
 

@@ -22,10 +22,11 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from paceline.values import dataclass
 from paceline_cluster.errors import BadState, NoSuchCluster, NoSuchNode
 
 CLUSTER_FILE = "cluster.json"

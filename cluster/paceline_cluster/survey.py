@@ -8,12 +8,12 @@ partition lacks replicas.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import trio
 
 from paceline.errors import PacelineError
 from paceline.types import NO_NODE
+from paceline.values import dataclass
 from paceline.wire.native.data import RangeStanding, StatusReply
 from paceline_cluster import processes
 from paceline_cluster.nodecalls import ask_status, ask_to_stop

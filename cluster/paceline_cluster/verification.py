@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from paceline.values import dataclass
 from paceline_cluster.errors import NoSuchCluster
 from paceline_node.storage import layout
 from paceline_node.storage.compare import compare_replicas

@@ -16,12 +16,13 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NoReturn, Protocol, TypeVar
 from uuid import UUID
 
 import trio
 
+from paceline.values import dataclass
 from paceline_node.cluster_time import ClusterTime
 
 T = TypeVar("T")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
@@ -21,6 +20,7 @@ from paceline.client.settings import ClientSettings
 from paceline.client.transaction_admin import TransactionAdmin
 from paceline.errors import PacelineError, UnknownTopicOrPartition, error_for
 from paceline.types import NO_NODE, Isolation, NodeId, TopicPartition
+from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.native import admin
 from paceline.wire.native.api import NativeApi

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ must hear that this part is not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from paceline.client.progress import Offsets
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 
 
 @dataclass(slots=True)

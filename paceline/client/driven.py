@@ -14,7 +14,6 @@ longer than that before it gives the partitions to others.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import trio
@@ -33,6 +32,7 @@ from paceline.errors import (
     error_for,
 )
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 from paceline.wire.coordinator.codec import (
     Ask,
     Header,

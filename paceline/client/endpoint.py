@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
 
 from paceline.errors import ConfigurationError
+from paceline.values import dataclass
 from paceline.wire.native.data import BrokerInfo
 
 DEFAULT_PORT = 7400

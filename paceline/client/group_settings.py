@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from paceline.client.assignors import Assignor
 from paceline.errors import ConfigurationError
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ time for all who ask, from whichever node answers, with a growing pause while no
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import trio
 
@@ -33,6 +32,7 @@ from paceline.types import (
     TopicId,
     TopicPartition,
 )
+from paceline.values import dataclass
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import (
     BrokerInfo,

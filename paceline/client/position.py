@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import ClassVar
 
 from paceline.errors import ConfigurationError
+from paceline.values import dataclass
 
 
 class _Kind(enum.Enum):

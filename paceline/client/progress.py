@@ -8,9 +8,10 @@ record in its hands instead of losing it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 
 Offsets = Mapping[TopicPartition, int]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
@@ -20,6 +19,7 @@ from paceline.errors import (
     PacelineError,
     RequestTimedOut,
 )
+from paceline.values import dataclass
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.client import UNBOUNDED
 from paceline.wire.segment.events import frame_events

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 import trio
@@ -27,6 +26,7 @@ from paceline.errors import (
     NotEnoughReplicas,
     RequestTimedOut,
 )
+from paceline.values import dataclass
 from paceline.wire.segment import messages as m
 
 Addresses = Callable[[], Awaitable[Sequence[Endpoint]]]

@@ -8,7 +8,6 @@ here is carrying a batch to its partition's leader until it is stored, or surely
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import trio
 
@@ -26,6 +25,7 @@ from paceline.errors import (
     error_for,
 )
 from paceline.types import Acks, TopicPartition
+from paceline.values import dataclass
 from paceline.wire.batch_header import Buffer
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from paceline.errors import ConfigurationError
 from paceline.types import MAX_BATCH_BYTES, MAX_RECORD_BYTES, Acks, Compression
+from paceline.values import dataclass
 
 MAX_IDEMPOTENT_IN_FLIGHT = 5
 """Batches per partition whose repetition a leader recognises (DESIGN 1.2)."""

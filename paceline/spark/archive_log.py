@@ -27,12 +27,13 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import ConfigurationError
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 
 VERSION = 1
 LOG, STAGE = "_log", "_stage"

@@ -8,12 +8,12 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from paceline.client import blocking
 from paceline.errors import AlreadyCommitted, PacelineError, SinkForgotten
 from paceline.spark.options import Forgotten, SinkOptions
 from paceline.spark.sink_ids import TaskId, WriteId
+from paceline.values import dataclass
 from paceline.wire.native.data import ProducerIdentity
 
 LOG = logging.getLogger("paceline.spark")

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from paceline.spark import offsets
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Gauge

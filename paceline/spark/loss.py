@@ -6,12 +6,13 @@ aborted transactions leave them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.spark.errors import OptionError, PacelineDataLoss
 from paceline.spark.facts import Facts, PartitionFacts
 from paceline.spark.offsets import StreamOffset
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

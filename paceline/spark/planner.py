@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from paceline.errors import PacelineError
@@ -20,6 +20,7 @@ from paceline.spark.offsets import StreamOffset
 from paceline.spark.options import SourceOptions
 from paceline.spark.planning import ReadRange, backlog, limit_rows, proportional, split
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 
 LOG = logging.getLogger("paceline.spark")
 REFRESH_S = 1.0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -5,7 +5,6 @@ a row. Pure but for Arrow.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ import pyarrow as pa
 from paceline.spark.arrow import RAW_HEADERS, name_bytes, name_of
 from paceline.spark.options import SinkOptions
 from paceline.types import is_internal_topic, is_valid_topic_name
+from paceline.values import dataclass
 from paceline.wire.records import Header, Record
 
 _TYPES: Mapping[str, tuple[str, ...]] = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from dataclasses import dataclass
 
 from paceline.spark.errors import OptionError
 from paceline.spark.options import SinkOptions
 from paceline.spark.places import local_path
+from paceline.values import dataclass
 from paceline.wire.native.data import ProducerIdentity
 
 QUERY_ID = "sql.streaming.queryId"

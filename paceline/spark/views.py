@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ import pyarrow as pa
 from paceline.client import blocking
 from paceline.errors import CorruptMessage, PacelineError
 from paceline.types import Compression, NodeId, TopicPartition
+from paceline.values import dataclass
 from paceline.wire.batch_header import (
     CRC_START,
     DELETE_HORIZON,

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from paceline.errors import RemoteProtocolError
+from paceline.values import dataclass
 
 PROTOCOL_TYPE = "consumer"
 _SUBSCRIPTION_VERSION = 2

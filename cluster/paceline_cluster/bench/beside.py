@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from paceline.values import dataclass
 from paceline_cluster.bench.figures import Aim
 from paceline_cluster.cli.output import Table
 

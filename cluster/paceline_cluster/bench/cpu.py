@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 
+from paceline.values import dataclass
 from paceline_cluster import launch, processes
 from paceline_cluster.bench.rig import Rig
 from paceline_cluster.state import NodeEntry

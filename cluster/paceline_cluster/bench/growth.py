@@ -13,12 +13,12 @@ import gc
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import thread_time
 from uuid import UUID
 
 from paceline.errors import ErrorCode
 from paceline.types import TopicId
+from paceline.values import dataclass
 from paceline.wire.batch import ProducerNamespace, build_batch
 from paceline.wire.batch_header import read_header
 from paceline.wire.peer.names import PartitionName

@@ -13,13 +13,14 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import trio
 
 from paceline.client import connect
+from paceline.values import dataclass
 from paceline.wire.coordinator.codec import (
     Ask,
     Header,

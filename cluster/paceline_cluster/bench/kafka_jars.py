@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.values import dataclass
 from paceline_cluster.errors import BadSetting
 
 CONNECTOR, BROKER = "connector", "broker"

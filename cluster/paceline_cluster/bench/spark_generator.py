@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -27,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from paceline.spark.options import columns_of
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import trio
@@ -15,6 +14,7 @@ import trio
 from paceline.client import Client, Position
 from paceline.errors import PacelineError
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 
 _AGAIN_S = 0.3
 

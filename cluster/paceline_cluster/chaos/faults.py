@@ -10,11 +10,11 @@ from __future__ import annotations
 import enum
 import errno
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from paceline.client import connect
 from paceline.errors import PacelineError
 from paceline.types import is_internal_topic
+from paceline.values import dataclass
 from paceline_cluster.chaos import harms
 from paceline_cluster.faulty.fleet import Fleet
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import trio
 
 from paceline.errors import PacelineError
 from paceline.types import NO_NODE, is_internal_topic
+from paceline.values import dataclass
 from paceline_cluster.chaos.faults import KINDS, Act, FaultKind, Part
 from paceline_cluster.chaos.recorder import Recorder
 from paceline_cluster.chaos.schedule import PlannedFault

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import trio
 
 from paceline.errors import PacelineError
+from paceline.values import dataclass
 from paceline.version import __version__
 from paceline_cluster.chaos.copies import Judgement
 from paceline_cluster.chaos.nemesis import Nemesis, Strike

@@ -26,11 +26,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from paceline.values import dataclass
 from paceline_cluster.chaos.faults import KINDS
 from paceline_cluster.chaos.schedule import FaultSpec, Range, ScheduleSpec
 from paceline_cluster.chaos.targets import Target, parse_target

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paceline.values import dataclass
 from paceline_cluster.chaos.targets import Target
 
 Range = tuple[float, float]

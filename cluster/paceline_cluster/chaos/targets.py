@@ -11,7 +11,8 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from paceline.values import dataclass
 
 _ROLE = re.compile(r"(leader|follower) of ([A-Za-z0-9._-]+)/(\d+|\*)\Z")
 _NODE = re.compile(r"node (\d+)\Z")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from paceline.values import dataclass
 from paceline_cluster.checker import events
 from paceline_cluster.checker.events import Event
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 
 import trio
@@ -12,6 +11,7 @@ import trio
 from paceline.client import Client, connect
 from paceline.errors import PacelineError
 from paceline.types import Acks
+from paceline.values import dataclass
 from paceline_cluster.chaos.copier import Copier
 from paceline_cluster.chaos.copies import Copying, Judgement, judge_copies
 from paceline_cluster.chaos.member import Member, ask_offsets, keep_asking

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from functools import partial
 
 import trio
@@ -11,6 +10,7 @@ import trio
 from paceline.client import Client, Portion, ProducerSettings
 from paceline.errors import Outcome, PacelineError
 from paceline.types import Acks
+from paceline.values import dataclass
 from paceline_cluster.chaos.recorder import Recorder
 from paceline_cluster.chaos.values import value_of
 from paceline_cluster.checker import events

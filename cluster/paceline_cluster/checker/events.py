@@ -12,8 +12,9 @@ unknown goes on under a new stream, because the old write may still arrive.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any
+
+from paceline.values import dataclass
 
 HIDDEN = -1
 """Stream number in a run: offsets that hold nothing for readers (control, compacted batches)."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from paceline.values import dataclass
 
 KEPT_PER_KIND = 20
 """So many findings of a kind are told in words; all are counted."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from paceline.values import dataclass
 
 PAGE = 4096
 """Slots a page; pages exist only where something is known, so offsets may begin anywhere."""

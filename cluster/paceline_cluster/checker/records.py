@@ -9,8 +9,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paceline.values import dataclass
 from paceline_cluster.checker import events
 from paceline_cluster.checker.events import Run
 from paceline_cluster.checker.findings import Findings, Kind

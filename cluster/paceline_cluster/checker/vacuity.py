@@ -8,8 +8,9 @@ and of newer leaders in the log in the end.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paceline.values import dataclass
 from paceline_cluster.checker import events
 from paceline_cluster.checker.findings import Findings, Kind
 from paceline_cluster.checker.records import RecordsJudge

@@ -7,8 +7,9 @@ what a commit has kept for the group stays kept, since none of its programs goes
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paceline.values import dataclass
 from paceline_cluster.checker import events
 from paceline_cluster.checker.findings import Findings, Kind
 from paceline_cluster.checker.intervals import IntervalSet

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -17,6 +16,7 @@ from click.core import ParameterSource
 from paceline.client import Client, ConsumedBatch, ConsumedRecord, Consumer, OutOfRange, Position
 from paceline.client.scope import open_scope
 from paceline.types import OffsetSpec, TopicPartition
+from paceline.values import dataclass
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.consume_group import PROTOCOLS, GroupReading, Show, read_group
 from paceline_cluster.cli.envelope import BadLine, compile_format, to_data

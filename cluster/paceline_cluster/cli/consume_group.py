@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 
 import trio
 
@@ -20,6 +19,7 @@ from paceline.client import (
 from paceline.client.scope import open_scope
 from paceline.client.shared_consumer import SharedConsumer
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 from paceline_cluster.cli.output import Printer
 from paceline_cluster.cli.signals import on_signals
 from paceline_cluster.cli.topic_names import expanded

@@ -18,10 +18,10 @@ import difflib
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from paceline.client import ConsumedRecord
+from paceline.values import dataclass
 
 FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _KNOWN = ", ".join(FIELDS)

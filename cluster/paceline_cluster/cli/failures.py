@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import click
 
 from paceline.errors import ErrorCode, PacelineError
+from paceline.values import dataclass
 from paceline_cluster.cli.exits import exit_code_for
 from paceline_cluster.cli.output import OutputFormat, Printer
 from paceline_cluster.cli.terminal import escaped

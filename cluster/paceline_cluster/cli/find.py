@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from paceline.errors import ConfigurationError
+from paceline.values import dataclass
 from paceline_cluster import profiles, state
 from paceline_cluster.errors import NoSuchCluster, Refused
 from paceline_cluster.state import ClusterState

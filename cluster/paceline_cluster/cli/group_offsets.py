@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import click
 from paceline.client import Client, Position
 from paceline.errors import GroupNotFound
 from paceline.types import TopicPartition, is_valid_topic_name
+from paceline.values import dataclass
 from paceline_cluster.cli.complete import complete_groups
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.group_family import family_options

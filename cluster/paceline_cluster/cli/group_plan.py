@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from paceline.types import TopicPartition, is_valid_topic_name
+from paceline.values import dataclass
 
 Offsets = Mapping[TopicPartition, int]
 

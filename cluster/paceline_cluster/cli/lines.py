@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import trio
 
+from paceline.values import dataclass
 from paceline_cluster.cli.envelope import BadLine
 
 READ_BYTES = 256 * 1024

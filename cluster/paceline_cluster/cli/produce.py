@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -21,6 +21,7 @@ from paceline.client import Producer, ProducerSettings
 from paceline.client.scope import open_scope
 from paceline.errors import PacelineError
 from paceline.types import Acks, Compression
+from paceline.values import dataclass
 from paceline_cluster.cli.acked import AckedFile
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.envelope import BadLine, parse_header_option

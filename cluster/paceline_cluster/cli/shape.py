@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from paceline.values import dataclass
 from paceline_cluster.cli.envelope import BadLine, InputRecord, parse, split_key
 
 Keys = Sequence[bytes | None] | None

@@ -9,9 +9,9 @@ row is one line.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TextIO
 
+from paceline.values import dataclass
 from paceline_cluster.cli.terminal import escaped
 
 ABSENT = "-"

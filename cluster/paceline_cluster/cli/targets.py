@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paceline.types import NodeId, TopicPartition, is_valid_topic_name
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

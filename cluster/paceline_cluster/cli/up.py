@@ -10,12 +10,12 @@ import os
 import shlex
 import signal
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import trio
 
+from paceline.values import dataclass
 from paceline_cluster import create, later_listeners, launch, ports, profiles, state
 from paceline_cluster.cli.find import DIRECTORY_VARIABLE, overruled
 from paceline_cluster.cli.options import STOP_TIMEOUT_S, VOTERS_HELP, parse_settings

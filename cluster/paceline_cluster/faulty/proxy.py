@@ -17,10 +17,11 @@ import contextlib
 import socket
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import trio
 
+from paceline.values import dataclass
 from paceline_cluster.faulty.network import Address
 
 HOST = "127.0.0.1"

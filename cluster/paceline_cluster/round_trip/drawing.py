@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from paceline.spark.jobs.restoring import ORIGIN_HEADER
+from paceline.values import dataclass
 
 HOUR_MS = 3_600_000
 BASE_MS = 1_700_000_000_000

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 
 from paceline.spark.jobs.restoring import ORIGIN_HEADER
+from paceline.values import dataclass
 from paceline_cluster.round_trip.drawing import Drawn
 
 SHOWN = 5

@@ -6,13 +6,14 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from paceline.client import Position, blocking
 from paceline.spark.jobs.report import JobExit
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 from paceline_cluster.round_trip import crash, drawing
 from paceline_cluster.round_trip.jobs import Jobs
 from paceline_cluster.round_trip.model import Copy, Log, judge, summary

@@ -9,8 +9,8 @@ in the metadata quorum, again in possession of all that was committed when it wa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from paceline.values import dataclass
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.oracle import Oracle
 from paceline_node.app.broker import Broker

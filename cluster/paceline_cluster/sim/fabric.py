@@ -13,10 +13,10 @@ import random
 import zlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import trio
 
+from paceline.values import dataclass
 from paceline_cluster.sim.pipe import Pipe, SimStream
 
 BACKLOG = 128

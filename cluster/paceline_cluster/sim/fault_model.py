@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from paceline.values import dataclass
 
 MEDIA = ("rot", "unreadable", "loss", "age", "exchange", "torn")
 """What happens to files: bits flip; a range answers EIO; it is gone; it is as it was some time ago;

@@ -9,10 +9,10 @@ the product's own tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from paceline.types import NO_NODE, NodeId
+from paceline.values import dataclass
 from paceline_cluster.sim.committed import BatchId, CommittedLog, is_sound, read_batches
 from paceline_cluster.sim.machine import Life, Machine, failure_of
 from paceline_cluster.sim.metadata_checks import MetadataChecks, find_partition

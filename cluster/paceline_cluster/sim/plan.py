@@ -9,9 +9,10 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
+from paceline.values import dataclass
 from paceline_cluster.sim.fabric import Weather
 from paceline_cluster.sim.profiles import Profile
 from paceline_node.settings.flush_mode import FlushMode

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paceline.values import dataclass
 from paceline_node.settings.flush_mode import FlushMode
 
 _BOTH = (FlushMode.GROUP, FlushMode.GROUP, FlushMode.BATCH, FlushMode.INTERVAL)

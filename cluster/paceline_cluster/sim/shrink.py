@@ -7,8 +7,9 @@ tries is bounded; what was found so far is a failing plan at any time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from paceline.values import dataclass
 from paceline_cluster.sim.oracle import Violation
 from paceline_cluster.sim.plan import Fault, Plan
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from paceline.values import dataclass
 from paceline_cluster.sim.plan import Plan, draw
 from paceline_cluster.sim.profiles import PROFILES
 from paceline_cluster.sim.raft.checks import Violation as RaftViolation

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 import trio
 
@@ -20,6 +19,7 @@ from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerS
 from paceline.client.transport import Dial
 from paceline.errors import ConnectionLost, Outcome, PacelineError, RequestTimedOut
 from paceline.types import Acks, Isolation, TopicPartition
+from paceline.values import dataclass
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.history import Recorder, Stream, at
 from paceline_cluster.sim.machine import EPOCH_MS

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import NoReturn
 from uuid import UUID
@@ -16,6 +16,7 @@ from uuid import UUID
 import trio
 
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline_cluster import ports, state
 from paceline_cluster.create import SECRET_BYTES, format_directory
 from paceline_cluster.faulty.control import ControlPage

@@ -6,8 +6,9 @@ import gc
 import os
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from paceline.values import dataclass
 
 _GRACE_S = 2.0
 """Threads and sockets that are being closed get so long."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paceline.errors import PacelineError
+from paceline.values import dataclass
 from paceline_node.security.principals import Operation, Principal, Resource
 
 

@@ -7,13 +7,13 @@ their cluster (DESIGN 2.3). A node never forms a cluster by itself because it fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 import trio
 
 from paceline.errors import ConfigurationError
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline_node.controller.image import Image
 from paceline_node.controller.raft_store import is_newcomer, write_bootstrap, write_newcomer
 from paceline_node.controller.raft_types import Member

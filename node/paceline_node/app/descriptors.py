@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from dataclasses import dataclass
 
+from paceline.values import dataclass
 from paceline_node.net.network import RealDescriptors
 from paceline_node.settings.limits import LimitSettings
 

@@ -8,7 +8,7 @@ connections, flush, close, mark the stop as clean (DESIGN 2.1).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -18,6 +18,7 @@ import trio
 
 from paceline.errors import ConfigurationError, StorageError
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline.wire.cursus.compression import CompressorRegistry
 from paceline_node.app.boot import Boot, format_node, new_meta, open_directory, take_lock
 from paceline_node.app.broker import Broker

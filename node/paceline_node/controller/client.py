@@ -9,13 +9,13 @@ sent) are retried here; an unknown outcome is the caller's to judge.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import trio
 
 from paceline.errors import ConnectionLost, ControllerUnavailable, NotController, RequestTimedOut
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.native import admin
 from paceline.wire.native.api import NativeApi

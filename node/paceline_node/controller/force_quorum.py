@@ -19,12 +19,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgpack
 
 from paceline.errors import InvalidRequest
 from paceline.types import NO_NODE, BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
+from paceline.values import dataclass
 from paceline_node.controller import elections
 from paceline_node.controller.context import Draft
 from paceline_node.controller.image import Image

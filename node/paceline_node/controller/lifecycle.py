@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
@@ -25,6 +24,7 @@ from paceline.errors import (
     StaleBrokerEpoch,
 )
 from paceline.types import BrokerEpoch, NodeId
+from paceline.values import dataclass
 from paceline.wire.native.admin import Done
 from paceline.wire.peer.control import (
     Address,

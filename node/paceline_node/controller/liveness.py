@@ -8,9 +8,9 @@ every registered broker a full session, because it does not know what its predec
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from paceline.types import NodeId
+from paceline.values import dataclass
 
 STORM_SHARE = 3
 """A storm is when more than one of this many registered brokers expire at once."""

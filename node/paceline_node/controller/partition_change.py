@@ -17,10 +17,11 @@ ISR, even as its last member.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from paceline.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
+from paceline.values import dataclass
 from paceline_node.controller.records import PartitionRegistration
 
 RECOVERY_CLEAN = 0

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline_node.controller.image import Broker
 from paceline_node.controller.records import PartitionRegistration
 

@@ -8,7 +8,7 @@ Rules: RAFT 1, 4 and 2.5.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from paceline.errors import (
     Throttled,
 )
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline_node.controller.membership import Membership
 from paceline_node.controller.raft import Raft
 from paceline_node.controller.raft_messages import RaftMessage, decode, encode

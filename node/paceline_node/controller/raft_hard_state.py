@@ -7,12 +7,11 @@ A newer segment may be there; one that is not was lost. Earlier versions wrote n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgpack
 
 from paceline.errors import CorruptMessage
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline_node.controller.raft_types import HardState, MemberId
 from paceline_node.storage import checkpoint
 

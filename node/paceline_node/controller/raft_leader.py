@@ -5,9 +5,8 @@ One object per leadership; it dies with it. Rules: RAFT 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paceline.errors import InvalidRequest, NotController, Throttled
+from paceline.values import dataclass
 from paceline_node.controller.raft_membership import check_change
 from paceline_node.controller.raft_messages import (
     Append,

@@ -7,11 +7,11 @@ Pure. Rules: RAFT 4.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from uuid import UUID
 
 from paceline.errors import InvalidRequest
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline_node.controller.raft_progress import majority
 from paceline_node.controller.raft_types import Config, Member, MemberId
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paceline.values import dataclass
 from paceline_node.controller.raft_snapshot import SnapshotTransfer
 from paceline_node.controller.raft_types import MemberId
 

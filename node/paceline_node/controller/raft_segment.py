@@ -23,9 +23,10 @@ is a torn write that nobody was told about; anything else -> damage. Rules: RAFT
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from paceline.errors import CorruptMessage
+from paceline.values import dataclass
 from paceline.wire.checksum import crc32c
 from paceline_node.controller.raft_types import Entry, EntryKind
 

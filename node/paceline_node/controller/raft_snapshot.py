@@ -15,10 +15,11 @@ over the whole).
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
+from paceline.values import dataclass
 from paceline.wire.checksum import crc32c
 from paceline.wire.message import Message
 from paceline_node.controller.raft_messages import SnapshotChunk

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 import trio
@@ -34,6 +33,7 @@ from paceline.errors import (
     PacelineError,
     RemoteProtocolError,
 )
+from paceline.values import dataclass
 from paceline_node.controller.raft_copies import SNAPSHOT_SUFFIX, TwoCopies, copy_of, mend
 from paceline_node.controller.raft_hard_state import (
     HARD_STATE,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import structlog
@@ -18,6 +18,7 @@ import trio
 
 from paceline.errors import InternalError, NotController, PacelineError, Throttled
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.native.admin import AddVoter, Done, RemoveVoter
 from paceline_node.controller import elections, internal_topics, settling, state

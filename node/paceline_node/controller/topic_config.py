@@ -12,10 +12,10 @@ import difflib
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from paceline.errors import InvalidConfig
 from paceline.types import MAX_RECORD_BYTES
+from paceline.values import dataclass
 from paceline_node.settings.flush_mode import FlushMode
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.errors import (
     GroupFull,
@@ -28,6 +28,7 @@ from paceline.errors import (
     PartitionNotOwned,
     UnknownMember,
 )
+from paceline.values import dataclass
 from paceline_node.groups.broker_assigned import BrokerAssigned
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey

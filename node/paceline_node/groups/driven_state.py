@@ -10,10 +10,11 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol
 
 from paceline.types import TopicId
+from paceline.values import dataclass
 from paceline.values import dataclass as message
 from paceline.wire.coordinator.codec import Ask
 from paceline.wire.coordinator.messages import (

@@ -13,13 +13,13 @@ then they have names by which a node that starts again knows them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import structlog
 import trio
 
 from paceline.errors import CorruptMessage
+from paceline.values import dataclass
 from paceline_node.env import Disk, Env, is_full
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.files import (

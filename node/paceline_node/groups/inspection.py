@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from paceline.errors import GroupNotFound, NonEmptyGroup, PacelineError
+from paceline.values import dataclass
 from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment
 from paceline_node.groups.driven_state import PROTOCOL_TYPE as COORDINATOR_TYPE
 from paceline_node.groups.engine import GroupEngine

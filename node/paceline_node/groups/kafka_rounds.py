@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from paceline.errors import ErrorCode, InconsistentGroupProtocol
+from paceline.values import dataclass
 from paceline_node.groups.kafka_settling import Settling
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.records import Member, Phase, Protocol

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from paceline.values import dataclass
 from paceline_node.settings.counts import GROUPS, MEMBERS, OFFSETS
 
 

@@ -28,11 +28,11 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
+from paceline.values import dataclass
 from paceline.wire.message import Message, Utf8
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.settings.counts import OFFSET_METADATA

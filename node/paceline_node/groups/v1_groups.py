@@ -8,7 +8,7 @@ at the next command or when they are noticed, whichever is first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.errors import (
     GroupNotFound,
@@ -18,6 +18,7 @@ from paceline.errors import (
     UnknownMember,
     UnknownTopicOrPartition,
 )
+from paceline.values import dataclass
 from paceline_node.groups.broker_assigned import BrokerAssigned
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey

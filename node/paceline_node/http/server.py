@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ import structlog
 import trio
 
 from paceline.errors import AuthorizationFailed
+from paceline.values import dataclass
 from paceline_node.http.lazy import load
 from paceline_node.memory import FREE_BYTES, ClientMemory, Holding
 from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 
 from paceline.errors import PacelineError
+from paceline.values import dataclass
 from paceline.wire.peer.tables import (
     ABSENT,
     UNCONDITIONAL,

@@ -6,13 +6,14 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from ipaddress import IPv6Address, ip_address
 
 import trio
 
 from paceline.errors import RequestTimedOut
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline_node.env import Network
 from paceline_node.memory import FREE_BYTES, ClientMemory, Holding, source_of, unlimited
 from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import trio
 
 from paceline.errors import ConnectionLost, CorruptMessage, PacelineError, RemoteProtocolError
+from paceline.values import dataclass
 from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, Frame, encode_error, encode_head
 from paceline.wire.framebuffer import FrameBuffer
 from paceline.wire.message import Message, Packed

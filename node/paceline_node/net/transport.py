@@ -11,12 +11,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import trio
 
 from paceline.errors import CorruptMessage
+from paceline.values import dataclass
 from paceline_node.env import Bytes, File
 from paceline_node.net.leaving import ClientStream, Leaving
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import enum
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from paceline.errors import ErrorCode
+from paceline.values import dataclass
 from paceline_node.observe.instruments import (
     Counter,
     Counters,

@@ -13,7 +13,6 @@ import hmac
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -29,6 +28,7 @@ from paceline.errors import (
     UnsupportedVersion,
 )
 from paceline.types import NO_NODE, NodeId
+from paceline.values import dataclass
 from paceline.wire.peer.hello import (
     NONCE_BYTES,
     PEER_VERSION,

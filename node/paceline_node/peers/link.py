@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -17,6 +16,7 @@ from paceline.errors import (
     RequestTimedOut,
 )
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, Frame, Kind
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi

@@ -11,13 +11,13 @@ until the node has been reached or heard again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import structlog
 import trio
 
 from paceline.errors import ConnectionLost, PacelineError
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline_node.env import Env

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
@@ -27,6 +26,7 @@ from paceline.errors import (
     Throttled,
 )
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, Frame, Kind
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi

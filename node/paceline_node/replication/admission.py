@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from paceline.errors import NotLeader, StorageFull
+from paceline.values import dataclass
 
 
 def _always() -> bool:

@@ -8,12 +8,13 @@ and the last stable offset is touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import structlog
 import trio
 
 from paceline.errors import CorruptMessage, StorageError
+from paceline.values import dataclass
 from paceline_node.env import Env, is_full
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.storage.cleaner import CleanerLimits, CleanerStatistics, Cleaning, cleanable

@@ -11,7 +11,6 @@ the leader has more already: a replica that is behind asks at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from uuid import UUID
 
 import structlog
@@ -26,6 +25,7 @@ from paceline.errors import (
     StorageFull,
 )
 from paceline.types import NO_NODE, BrokerEpoch, NodeId
+from paceline.values import dataclass
 from paceline.wire.frame import Frame
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.replica import (

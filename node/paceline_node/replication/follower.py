@@ -7,10 +7,10 @@ by ``replica.py``.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Protocol
 
 from paceline.types import LeaderEpoch, NodeId
+from paceline.values import dataclass
 
 CORRUPT_BEFORE_SUSPICION = 3
 

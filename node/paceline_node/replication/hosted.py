@@ -9,12 +9,13 @@ gate stays shut and nothing happens at all (I21).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import structlog
 import trio
 
 from paceline.types import BrokerEpoch, TopicId
+from paceline.values import dataclass
 from paceline.wire.peer.control import PartitionRef
 from paceline_node.controller.image import Image, TopicImage, changed_topics
 from paceline_node.controller.records import PartitionRegistration

@@ -6,9 +6,9 @@ Pure. Everything here is in exclusive ends: an ack offset of 5 says that records
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from paceline.types import NO_PARTITION_EPOCH, BrokerEpoch, NodeId, PartitionEpoch
+from paceline.values import dataclass
 
 
 @dataclass(slots=True)

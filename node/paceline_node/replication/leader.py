@@ -9,11 +9,11 @@ waits for (the maximal ISR) until the log decides.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
 from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
+from paceline.values import dataclass
 from paceline.wire.peer.control import IsrMember
 from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.isr import FollowerProgress, committed_end

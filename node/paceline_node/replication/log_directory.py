@@ -9,7 +9,7 @@ removes files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 import structlog
@@ -17,6 +17,7 @@ import trio
 
 from paceline.errors import CorruptMessage, StorageError
 from paceline.types import TopicId
+from paceline.values import dataclass
 from paceline_node.env import Env, SyncFailed, is_full
 from paceline_node.storage import layout
 from paceline_node.storage.durability import Marked

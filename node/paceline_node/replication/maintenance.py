@@ -5,13 +5,13 @@ flushes, and watching the disk (DESIGN 3.6, 7; rows 17 to 19 of tests/sim/README
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import structlog
 import trio
 
 from paceline.errors import StorageError
+from paceline.values import dataclass
 from paceline_node.env import Env, is_full
 from paceline_node.replication.disk_health import Health, RefusedWrites, SlowDisk, free_floor
 from paceline_node.replication.log_directory import LogDirectory

@@ -9,13 +9,14 @@ directory that may be marked clean.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from uuid import UUID
 
 import structlog
 import trio
 
 from paceline.types import BrokerEpoch, NodeId
+from paceline.values import dataclass
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.net.burst import Burst

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 from paceline.types import LeaderEpoch, NodeId
+from paceline.values import dataclass
 from paceline_node.env import Env
 from paceline_node.net.burst import Burst
 from paceline_node.net.deadlines import Deadlines

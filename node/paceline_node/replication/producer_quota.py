@@ -28,11 +28,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import nlargest, nsmallest
 from itertools import islice
 
 from paceline.errors import PacelineError, Throttled
+from paceline.values import dataclass
 from paceline.wire.batch_header import BatchHeader, Buffer, ProducerNamespace, read_extension
 from paceline_node.settings.counts import CLIENT_PRODUCERS, PARTITION_PRODUCERS
 from paceline_node.storage.byte_segment_state import DATA_KINDS, DIALECTS, NO_WRITER

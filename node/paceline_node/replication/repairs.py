@@ -11,7 +11,6 @@ What belongs here as well: the scrubber, which looks for damage before a reader 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import structlog
 import trio
@@ -27,6 +26,7 @@ from paceline.errors import (
     UnknownTopicId,
 )
 from paceline.types import NO_NODE, BrokerEpoch, LeaderEpoch
+from paceline.values import dataclass
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi

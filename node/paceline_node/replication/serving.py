@@ -10,7 +10,6 @@ most likely follow and carry it along.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
@@ -23,6 +22,7 @@ from paceline.errors import (
     InconsistentClusterId,
 )
 from paceline.types import NO_EPOCH, NO_NODE, BrokerEpoch
+from paceline.values import dataclass
 from paceline.wire.frame import Frame
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.replica import (

@@ -8,11 +8,12 @@ group) is a bug of ours, not a refusal.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, NoReturn, Protocol
 
 from paceline.errors import AuthorizationFailed
 from paceline.types import NodeId
+from paceline.values import dataclass
 
 
 class Proof(enum.Enum):

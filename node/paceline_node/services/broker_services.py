@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.lifecycle import Lifecycle
 from paceline_node.controller.store import MetadataStore

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ import trio
 
 from paceline.errors import CorruptMessage, PacelineError
 from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, TopicId
+from paceline.values import dataclass
 from paceline_node.env import Env
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.replication.partition import Partition, ReadResult

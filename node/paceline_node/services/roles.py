@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import trio
 
 from paceline.errors import RequestTimedOut
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline.wire.native.admin import RoleSet, SetRole
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.store import MetadataStore

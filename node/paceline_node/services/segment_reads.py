@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from paceline.errors import CorruptMessage, OffsetOutOfRange
+from paceline.values import dataclass
 from paceline.wire.batch import BatchHeader, read_extension, verify
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.storage.byte_positions import batch_at, batch_holding_offset, first_position

@@ -12,9 +12,9 @@ the connection that its client has used since.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NewType
 
+from paceline.values import dataclass
 from paceline_node.replication.partition import PartitionKey
 
 Writer = tuple[PartitionKey, bytes]

@@ -7,8 +7,6 @@ end and the log's end are looked at and moved without an await in between.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import trio
 
 from paceline.errors import (
@@ -20,6 +18,7 @@ from paceline.errors import (
     UnknownTopicOrPartition,
 )
 from paceline.types import NO_NODE, Acks, NodeId
+from paceline.values import dataclass
 from paceline.wire.batch_header import read_header
 from paceline.wire.native.admin import Done as AdminDone
 from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest

@@ -9,10 +9,10 @@ not hidden.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from paceline.errors import PacelineError
 from paceline.types import Acks
+from paceline.values import dataclass
 from paceline.wire.batch import BatchHeader
 from paceline_node.env import Env
 from paceline_node.replication.partition import Partition, ProduceResult

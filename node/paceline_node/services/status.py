@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline.wire.native.data import BrokerInfo, StatusReply
 from paceline.wire.peer.control import Address
 from paceline_node.controller.image import Broker, Image

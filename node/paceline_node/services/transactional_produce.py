@@ -9,7 +9,6 @@ transactions cannot be).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import trio
 
@@ -20,6 +19,7 @@ from paceline.errors import (
     PacelineError,
 )
 from paceline.types import Acks
+from paceline.values import dataclass
 from paceline.wire.batch import CLIENT_ATTRIBUTES, TRANSACTIONAL
 from paceline.wire.batch_header import BatchHeader
 from paceline.wire.peer.names import PartitionName

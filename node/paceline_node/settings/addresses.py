@@ -12,11 +12,11 @@ The bind address and the advertised one (what other nodes and clients are told) 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from importlib.util import find_spec
 from urllib.parse import parse_qsl, urlsplit
 
 from paceline.types import KAFKA_ENDPOINT
+from paceline.values import dataclass
 
 PORT_STEP = 1000
 """Node i's default ports are node 0's plus this times i (DESIGN 3.3)."""

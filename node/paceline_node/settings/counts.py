@@ -13,8 +13,8 @@ another account (``memory.py``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from paceline.values import dataclass
 from paceline_node.settings.fields import setting
 
 _MOST = 100_000_000

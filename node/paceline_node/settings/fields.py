@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
+from paceline.values import dataclass
 from paceline_node.settings.addresses import BootstrapPeer, Listener
 
 T = TypeVar("T")

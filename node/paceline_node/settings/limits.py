@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from paceline.values import dataclass
 from paceline_node.settings import counts
 from paceline_node.settings.counts import counted
 from paceline_node.settings.fields import setting

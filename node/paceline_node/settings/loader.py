@@ -11,11 +11,12 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from paceline.errors import ConfigurationError
+from paceline.values import dataclass
 from paceline_node.settings.addresses import Listener, ListenerKind
 from paceline_node.settings.aliases import read_aliases
 from paceline_node.settings.fields import BadValue, Spec, convert, spec_of

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from paceline.values import dataclass
 from paceline_node.settings.loader import Leaf, leaves
 from paceline_node.settings.tree import Settings
 

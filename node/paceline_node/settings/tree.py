@@ -8,9 +8,10 @@ its configuration. Units stand in the names. Defaults that differ under ``cluste
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from paceline.values import dataclass
 from paceline_node.settings.addresses import DEFAULT_KINDS, BootstrapPeer, Listener
 from paceline_node.settings.coordination import GroupSettings, TransactionSettings
 from paceline_node.settings.cursus import CursusSettings

@@ -8,12 +8,13 @@ where the log has changed meanwhile. The loop is never held longer than one piec
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import trio
 
 from paceline.errors import CorruptMessage, StorageError
+from paceline.values import dataclass
 from paceline.wire.batch_header import LENGTH_OVERHEAD, MAX_STORED_BATCH_BYTES, BatchHeader
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Bytes, Env, File

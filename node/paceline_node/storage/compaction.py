@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol
 
 from paceline.errors import CorruptMessage, UnsupportedCompression
 from paceline.types import NO_EPOCH
+from paceline.values import dataclass
 from paceline.wire.batch_header import (
     DELETE_HORIZON,
     LENGTH_OVERHEAD,

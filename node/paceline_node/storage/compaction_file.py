@@ -30,12 +30,13 @@ old segments are all there, and it does nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 import msgpack
 
 from paceline.errors import CorruptMessage
+from paceline.values import dataclass
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, is_full
 from paceline_node.storage import checkpoint, rewritten

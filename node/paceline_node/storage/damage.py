@@ -7,11 +7,11 @@ it known across restarts until it is repaired (framed as in ``checkpoint.py``)::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgpack
 
 from paceline.errors import CorruptMessage
+from paceline.values import dataclass
 from paceline_node.env import Disk
 from paceline_node.storage import checkpoint
 from paceline_node.storage.owner import Owner

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import trio
 
+from paceline.values import dataclass
 from paceline_node.env import Env
 from paceline_node.storage.durability import Marked, SyncTicket
 from paceline_node.storage.log import Log

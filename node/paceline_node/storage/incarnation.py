@@ -30,12 +30,13 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgpack
 
 from paceline.errors import CorruptMessage
 from paceline.types import BrokerEpoch
+from paceline.values import dataclass
 from paceline_node.env import Disk, Env
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import checkpoint

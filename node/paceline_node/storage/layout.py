@@ -28,7 +28,6 @@ import enum
 import errno
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
@@ -36,6 +35,7 @@ import msgpack
 
 from paceline.errors import ConfigurationError, CorruptMessage
 from paceline.types import NodeId, TopicId
+from paceline.values import dataclass
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk
 from paceline_node.storage import checkpoint, incarnation

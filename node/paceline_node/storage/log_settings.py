@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from paceline.values import dataclass
 from paceline_node.settings.tree import INDEX_INTERVAL_BYTES
 from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.index import MAX_RELATIVE

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from paceline.values import dataclass
 from paceline_node.env import Bytes
 
 _PAGE = 4096

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from paceline.values import dataclass
 from paceline_node.storage.memory_file import MemoryNode
 
 

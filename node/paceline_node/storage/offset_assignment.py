@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from paceline.errors import CorruptMessage
 from paceline.types import NO_EPOCH
+from paceline.values import dataclass
 from paceline.wire.batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,

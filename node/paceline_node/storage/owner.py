@@ -8,11 +8,12 @@ rotten.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from uuid import UUID
 
 from paceline.errors import CorruptMessage
 from paceline.types import TopicId
+from paceline.values import dataclass
 
 NAMED_SINCE = 2
 """Directories of this version (``partition_file.py``) and later have no file without a name."""

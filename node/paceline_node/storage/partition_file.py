@@ -9,13 +9,13 @@ The directory's name alone does not tell: long topic names are cut.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 import msgpack
 
 from paceline.errors import CorruptMessage
 from paceline.types import TopicId
+from paceline.values import dataclass
 from paceline_node.env import Disk
 from paceline_node.storage import checkpoint
 from paceline_node.storage.owner import NAMED_SINCE, Owner

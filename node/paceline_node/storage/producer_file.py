@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgpack
 import trio
 
 from paceline.errors import CorruptMessage
+from paceline.values import dataclass
 from paceline.wire.batch_header import verify
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint

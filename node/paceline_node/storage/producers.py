@@ -25,12 +25,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import msgpack
 
 from paceline.errors import InvalidProducerEpoch, OutOfOrderSequence
+from paceline.values import dataclass
 from paceline.wire.batch_header import (
     BatchExtension,
     BatchHeader,

@@ -7,9 +7,9 @@ last stable offset) is the partition's business; it passes an end offset.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from paceline.errors import CorruptMessage, UnsupportedCompression
+from paceline.values import dataclass
 from paceline.wire.batch import (
     BatchHeader,
     PayloadKind,

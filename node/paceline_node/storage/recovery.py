@@ -1,14 +1,13 @@
 """Opening a log: what is there, what of it is good, and what must be rebuilt.
 
-The rules are DESIGN 2.5, 5 and 6. In short:
-after a clean stop checkpoints are trusted and only the last batch is checked. Otherwise the segment
-that holds the recovery point, and all behind it, are read batch by batch. A bad batch below the
-point is damage, which is reported and never cut. At or above it, it is cut off only where the end
-of the process before explains it (``torn.py``). Sealed segments before it were synced with
-their indexes; only their ends are looked at. The same holds for the part of the active segment that
-lies before its last checkpointed index entry (``LogSettings.checkpoint_bytes``): a start after a
-kill reads tens of megabytes, not a gigabyte. Damage in what is not read is found by scrubbing and
-by readers.
+The rules are DESIGN 2.5, 5 and 6. In short: after a clean stop checkpoints are trusted and only the
+last batch is checked. Otherwise the segment that holds the recovery point, and all behind it, are
+read batch by batch. A bad batch below the point is damage, which is reported and never cut. At or
+above it, it is cut off only where the end of the process before explains it (``torn.py``). Sealed
+segments before it were synced with their indexes; only their ends are looked at. The same holds for
+the part of the active segment that lies before its last checkpointed index entry
+(``LogSettings.checkpoint_bytes``): a start after a kill reads tens of megabytes, not a gigabyte.
+Damage in what is not read is found by scrubbing and by readers.
 """
 
 from __future__ import annotations
@@ -16,10 +15,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from paceline.errors import CorruptMessage
+from paceline.values import dataclass
 from paceline.wire.batch_header import BatchHeader, verify
 from paceline.wire.end_marker import is_end_marker
 from paceline_node.env import Disk

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from paceline.types import NO_EPOCH, LeaderEpoch
+from paceline.values import dataclass
 
 UNKNOWN = -1
 """``removed_to`` of a log whose file does not say: :meth:`Removals.known` judges it."""

@@ -8,13 +8,13 @@ or the repaired segment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import trio
 
 from paceline.errors import CorruptMessage
 from paceline.types import NO_EPOCH
+from paceline.values import dataclass
 from paceline.wire.batch import BatchHeader, verify
 from paceline_node.env import Disk, File
 from paceline_node.storage.epochs import EpochCache

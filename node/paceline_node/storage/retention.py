@@ -8,10 +8,10 @@ that decides is read first (``scrubbing.scrub``), once in the life of the proces
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, Protocol, Self
 
+from paceline.values import dataclass
 from paceline_node.storage.log_settings import LogSettings
 
 

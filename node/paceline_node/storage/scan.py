@@ -11,12 +11,12 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import trio
 
 from paceline.errors import CorruptMessage
 from paceline.types import NO_EPOCH
+from paceline.values import dataclass
 from paceline.wire.batch_header import (
     CRC_START,
     HEADER_BYTES,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import trio
 
 from paceline.errors import CorruptMessage, StorageError, StorageFull
 from paceline.types import LeaderEpoch
+from paceline.values import dataclass
 from paceline.wire.batch_header import BatchHeader
 from paceline_node.env import Disk
 from paceline_node.storage import compaction_file, damage, producer_file, rewritten

@@ -11,10 +11,10 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from paceline.errors import CorruptMessage
+from paceline.values import dataclass
 from paceline.wire.batch_header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, verify
 from paceline_node.env import Disk, File
 from paceline_node.storage.checkpoint import read_file

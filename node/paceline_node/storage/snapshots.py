@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from paceline.errors import CorruptMessage
 from paceline.types import NO_EPOCH
+from paceline.values import dataclass
 from paceline_node.env import Disk
 from paceline_node.storage import producer_file
 from paceline_node.storage.epochs import EpochCache

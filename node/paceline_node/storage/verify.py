@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from paceline.errors import CorruptMessage
+from paceline.values import dataclass
 from paceline.wire.batch import BatchHeader, TruncatedBatch, batch_crc, read_header
 from paceline_node.env import Disk, File
 from paceline_node.storage import damage, epoch_file, producer_file

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
+from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.state_machines.machine import Entry

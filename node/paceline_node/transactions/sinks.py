@@ -12,7 +12,7 @@ whoever coordinates next goes on with them before it does anything else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from paceline.errors import (
@@ -24,6 +24,7 @@ from paceline.errors import (
     SinkForgotten,
     TransactionTooLarge,
 )
+from paceline.values import dataclass
 from paceline_node.state_machines.machine import Entry
 from paceline_node.transactions.context import TransactionContext, fits_at_once
 from paceline_node.transactions.endings import prepared

@@ -8,7 +8,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from paceline.spark.archive_log import (
 from paceline.spark.cluster import topic_id
 from paceline.spark.options import ARROW_COLUMNS
 from paceline.types import TopicPartition
+from paceline.values import dataclass
 from paceline.wire.native.data import TopicInfo
 
 TRASH = "_trash.json"

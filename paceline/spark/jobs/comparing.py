@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -16,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from paceline.client import Position, blocking
 from paceline.spark.jobs.restoring import ORIGIN_HEADER
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

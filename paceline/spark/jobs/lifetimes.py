@@ -7,10 +7,10 @@ restored, and deleted soon after.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from paceline.spark.archive_log import ArchiveFile
 from paceline.spark.arrow import NO_TIMESTAMP
+from paceline.values import dataclass
 
 RETENTION, AHEAD, POLICY = "retention.ms", "message.timestamp.after.max.ms", "cleanup.policy"
 DEFAULTS = {RETENTION: 7 * 86_400_000, AHEAD: 3_600_000}

@@ -14,11 +14,13 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark import SparkContext, StatusTracker

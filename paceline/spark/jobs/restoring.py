@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from paceline.spark.archive_log import ArchiveLog, units
 from paceline.spark.arrow import NO_TIMESTAMP
 from paceline.spark.errors import OptionError
 from paceline.spark.jobs.lifetimes import Times, refusal, settings_for, times_of
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

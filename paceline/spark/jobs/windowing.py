@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -19,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from paceline.spark.arrow import FIRST_MS, LAST_MS
 from paceline.spark.errors import OptionError
 from paceline.spark.sink_ids import last_planned
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from paceline.values import dataclass
 from paceline.wire.cursus import building as build
 from paceline.wire.cursus import requests
 from paceline.wire.cursus.arguments import Arguments, read_arguments

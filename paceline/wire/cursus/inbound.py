@@ -12,9 +12,9 @@ Topic names have at most 249 bytes, so an envelope begins with 00; text begins w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from paceline.types import Compression
+from paceline.values import dataclass
 from paceline.wire.cursus.batch import MAGIC, CursusBatch, parse_batch
 from paceline.wire.cursus.compression import (
     CursusCompressor,

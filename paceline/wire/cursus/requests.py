@@ -7,10 +7,10 @@ was.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from paceline.types import Acks, Isolation
+from paceline.values import dataclass
 from paceline.wire.cursus.batch import Dialect
 
 

@@ -26,10 +26,11 @@ Source: Kafka's published message definitions.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, NamedTuple, Protocol, get_args, get_origin, get_type_hints
 from uuid import UUID
+
+from paceline.values import dataclass
 
 LAST_VERSION = 32767
 NO_UUID = UUID(int=0)

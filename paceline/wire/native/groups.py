@@ -12,8 +12,7 @@ is the topic of a group that exists once for each topic (family ``cursus``), oth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.native.data import BrokerInfo
 

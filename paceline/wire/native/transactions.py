@@ -12,8 +12,7 @@ coordinator makes, and commits any number of them at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.native.groups import OffsetToCommit
 

@@ -7,8 +7,7 @@ ERROR frame says that nothing was done (NOT_LEADER).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from paceline.values import dataclass
 from paceline.wire.message import Message
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from paceline.values import dataclass
 from paceline.wire.message import Message
 
 

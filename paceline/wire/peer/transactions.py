@@ -8,10 +8,10 @@ coordinator speaks. ``timeout_ms`` is how long the answer may take.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from paceline.types import LeaderEpoch
+from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.peer.names import GroupName
 

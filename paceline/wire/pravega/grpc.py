@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import enum
 from contextlib import suppress
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from h2.config import H2Configuration
@@ -37,6 +36,8 @@ from h2.events import (
 )
 from h2.exceptions import H2Error, StreamClosedError
 from h2.settings import SettingCodes, Settings
+
+from paceline.values import dataclass
 
 _PREFIX_BYTES = 5
 _PREFACE_BYTES = 24

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
+from paceline.values import dataclass
 from paceline.wire.segment.faults import Fault, SegmentProtocolError
 from paceline.wire.segment.text import decode_text, encode_text
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
 
+from paceline.values import dataclass
 from paceline.wire.segment.text import encode_text
 
 MAX_NAME_BYTES = 512

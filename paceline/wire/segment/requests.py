@@ -8,8 +8,8 @@ header, before any of its payload is kept.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
+from paceline.values import dataclass
 from paceline.wire.segment import pravega_messages as pravega
 from paceline.wire.segment.faults import Fault, SegmentProtocolError
 from paceline.wire.segment.framing import (

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import enum
 import sys
-from dataclasses import dataclass
 from uuid import UUID
 
+from paceline.values import dataclass
 from paceline.wire.segment.appender import Appender, AppenderState, Refused
 from paceline.wire.segment.events import walk_events
 from paceline.wire.segment.faults import Fault, ReplyCode, SegmentProtocolError

@@ -10,12 +10,12 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import trio
 
 from paceline.errors import PacelineError
 from paceline.types import Acks
+from paceline.values import dataclass
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.foreign_clients.links import AGAIN_S
 from paceline_cluster.sim.history import Recorder, Stream, at, is_open

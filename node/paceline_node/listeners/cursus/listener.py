@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar, cast
 
 import structlog
@@ -19,6 +19,7 @@ import trio
 
 from paceline.errors import PacelineError, RemoteProtocolError
 from paceline.types import Acks, Compression
+from paceline.values import dataclass
 from paceline.wire.cursus import requests
 from paceline.wire.cursus.batch import CursusBatch
 from paceline.wire.cursus.commands import INTERNAL, Command, parse_command

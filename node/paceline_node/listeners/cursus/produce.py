@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from paceline.errors import NotEnoughReplicas, NotLeader, Outcome, PacelineError
 from paceline.types import Acks, NodeId, TopicId, is_internal_topic, is_valid_topic_name
+from paceline.values import dataclass
 from paceline.wire.cursus.batch import CursusBatch, CursusRecord, Dialect, encode_batch
 from paceline.wire.cursus.errors import CursusError, class_of, malformed_batch, quoted
 from paceline.wire.cursus.partitioner import partition_for

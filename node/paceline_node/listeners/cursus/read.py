@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import trio
 
 from paceline.errors import InvalidRecord, NotLeader, RequestTimedOut
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline.wire.cursus.batch import MAGIC, Dialect, encode_head, encode_record, parse_batch
 from paceline.wire.cursus.errors import CursusError, parse_refusal
 from paceline.wire.cursus.requests import OffsetReset, ReadPlace

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.errors import NotLeader
+from paceline.values import dataclass
 from paceline.wire.cursus.batch import Dialect
 from paceline.wire.cursus.errors import topic_not_found
 from paceline.wire.cursus.requests import Consume, ReadPlace

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import trio
 
 from paceline.errors import PacelineError, RemoteProtocolError
+from paceline.values import dataclass
 from paceline.wire.cursus.frames import FrameReader, framed
 from paceline_node.listeners.serving import send_to
 from paceline_node.memory import Holding, Portion

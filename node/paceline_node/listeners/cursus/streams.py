@@ -6,12 +6,12 @@ frame is on its way, so frames stay whole; ending it means asking it to end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import trio
 
 from paceline.errors import PacelineError
+from paceline.values import dataclass
 from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.frames import KEEPALIVE
 from paceline.wire.cursus.replies import stream_close, stream_out_of_range

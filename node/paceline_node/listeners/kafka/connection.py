@@ -13,13 +13,13 @@ Reading ahead is how a client that goes away is noticed while its request waits:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
 import trio
 
 from paceline.errors import PacelineError, RemoteProtocolError, UnsupportedVersion
+from paceline.values import dataclass
 from paceline.wire.coordinator.codec import (
     LAST_VERSION,
     Ask,

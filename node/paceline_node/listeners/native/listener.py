@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
@@ -24,6 +23,7 @@ from paceline.errors import (
     UnsupportedVersion,
 )
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline.wire.frame import Frame, Kind
 from paceline.wire.message import Message, Packed
 from paceline.wire.native.api import MAX_ITEMS, PROTOCOL_VERSION, NativeApi, items_of

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import NamedTuple
 
 import trio
 
 from paceline.errors import PacelineError
+from paceline.values import dataclass
 from paceline.wire.batch import ProducerNamespace
 from paceline.wire.segment.appender import Appender
 from paceline.wire.segment.faults import ReplyCode

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from paceline.values import dataclass
 from paceline.wire.segment.server import ServerLimits
 from paceline_node.listeners.segment.requests import RequestTimes
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from uuid import UUID
 
 import trio
 
 from paceline.errors import CorruptMessage, MessageTooLarge, PacelineError, SegmentSealed
+from paceline.values import dataclass
 from paceline.wire.batch import PayloadKind, ProducerNamespace
 from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.events import walk_events

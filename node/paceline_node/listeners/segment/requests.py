@@ -7,7 +7,6 @@ the same kind of request on the same segment leave in the order of the requests 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ import structlog
 import trio
 
 from paceline.errors import ErrorCode, PacelineError, TopicAlreadyExists
+from paceline.values import dataclass
 from paceline.wire.batch import ProducerNamespace
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.faults import ReplyCode

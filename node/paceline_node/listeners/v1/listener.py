@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast
 
@@ -13,6 +12,7 @@ import trio
 
 from paceline.errors import NotLeader, PacelineError, PreferredLeaderNotAvailable
 from paceline.types import is_internal_topic
+from paceline.values import dataclass
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.peer.v1_line import V1Answer, V1Line

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import trio
 
 from paceline.errors import (
@@ -14,6 +12,7 @@ from paceline.errors import (
     RequestTimedOut,
 )
 from paceline.types import Acks, Isolation
+from paceline.values import dataclass
 from paceline.wire.v1.errors import V1Code, V1Error, bad_request
 from paceline.wire.v1.partitioner import partition_for
 from paceline.wire.v1.replies import MessageList, consume_payload, produce_payload

@@ -8,9 +8,9 @@ is unknown and said so.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.v1_line import V1Answer, V1Line
 from paceline.wire.v1.errors import V1Code, V1Error
