@@ -11,22 +11,23 @@ is forgotten ends when it is collected or the interpreter exits, dropping what w
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from paceline.client import admin as trio_admin
 from paceline.client import client as trio_client
 from paceline.client import consumer as trio_consumer
 from paceline.client import group_admin as trio_group_admin
 from paceline.client import group_settings
+from paceline.client import portion as trio_portion
 from paceline.client import producer as trio_producer
 from paceline.client import sequenced as trio_sequenced
 from paceline.client import sinks as trio_sinks
 from paceline.client import transaction_admin as trio_transaction_admin
 from paceline.client import transactional as trio_transactional
-from paceline.client.batching import RecordMetadata
+from paceline.client.batching import BatchMetadata, RecordMetadata
 from paceline.client.blocking_consumers import (
     Consumer,
     CoordinatedConsumer,
@@ -34,6 +35,7 @@ from paceline.client.blocking_consumers import (
     RebalanceListener,
     Relay,
 )
+from paceline.client.blocking_segments import SegmentReader, Segments, SegmentWriter
 from paceline.client.client import Bootstrap
 from paceline.client.consumer import Subscription
 from paceline.client.driven import DrivenSettings
@@ -60,8 +62,12 @@ __all__ = [
     "Delivery",
     "GroupAdmin",
     "GroupConsumer",
+    "Portion",
     "Producer",
     "RebalanceListener",
+    "SegmentReader",
+    "SegmentWriter",
+    "Segments",
     "SequencedWriter",
     "TransactionalProducer",
     "connect",
@@ -82,6 +88,22 @@ class Delivery(Facade[trio_producer.Delivery]):
 
     def result(self) -> RecordMetadata:
         """Where the record was stored. Raises what it failed with, Closed when not done yet."""
+        return self._inner.result()
+
+
+class Portion(Facade[trio_portion.Portion]):
+    """As :class:`paceline.client.Portion`; :meth:`Producer.flush` waits for it."""
+
+    @property
+    def positions(self) -> Sequence[int]:
+        return self._inner.positions
+
+    @property
+    def is_done(self) -> bool:
+        return self._inner.is_done
+
+    def result(self) -> BatchMetadata:
+        """As :meth:`paceline.client.Portion.result`."""
         return self._inner.result()
 
 
@@ -117,6 +139,28 @@ class _Producing(Open[P_co]):
             )
         )
         return Delivery(self._loop, delivery)
+
+    def submit_many(
+        self,
+        topic: str,
+        values: Iterable[bytes | None],
+        *,
+        keys: Iterable[bytes | None] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> list[Portion]:
+        """As :meth:`paceline.client.Producer.submit_many`."""
+        portions = self._loop.call(
+            functools.partial(
+                self._inner.submit_many,
+                topic,
+                values,
+                keys=keys,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+            )
+        )
+        return [Portion(self._loop, portion) for portion in portions]
 
     @property
     def buffered_bytes(self) -> int:
@@ -163,6 +207,8 @@ class GroupAdmin(Facade[trio_group_admin.GroupAdmin]):
     offsets = blocking_twin(trio_group_admin.GroupAdmin.offsets)
     alter_offsets = blocking_twin(trio_group_admin.GroupAdmin.alter_offsets)
     delete_offsets = blocking_twin(trio_group_admin.GroupAdmin.delete_offsets)
+    topics = blocking_twin(trio_group_admin.GroupAdmin.topics)
+    set_topics = blocking_twin(trio_group_admin.GroupAdmin.set_topics)
 
 
 class TransactionAdmin(Facade[trio_transaction_admin.TransactionAdmin]):
@@ -231,11 +277,7 @@ class Client(Open[trio_client.Client]):
     def __init__(self, loop: LoopThread, held: Held[trio_client.Client]) -> None:
         super().__init__(loop, held)
         self.admin = Admin(loop, self._inner.admin)
-        self._opened: list[
-            Held[trio_producer.Producer]
-            | Held[trio_transactional.TransactionalProducer]
-            | Held[trio_consumer.Consumer]
-        ] = []
+        self._opened: list[Held[Any]] = []
 
     def producer(self, settings: ProducerSettings | None = None) -> Producer:
         """As :meth:`paceline.client.Client.producer`; ``close`` or ``with`` flushes it."""
@@ -256,6 +298,12 @@ class Client(Open[trio_client.Client]):
     def sinks(self) -> Sinks:
         """As :attr:`paceline.client.Client.sinks`."""
         return Sinks(self._loop, self._inner.sinks)
+
+    def segments(self) -> Segments:
+        """As :meth:`paceline.client.Client.segments`."""
+        held = self._loop.enter(self._inner.segments())
+        self._opened.append(held)
+        return Segments(self._loop, held, self._opened.append)
 
     def sequenced_writer(
         self, *, transactional_id: str | None = None, transaction_family: str = KAFKA

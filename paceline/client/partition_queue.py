@@ -92,10 +92,6 @@ class PartitionQueue:
         return not self._waiting and not self._in_flight
 
     @property
-    def in_flight_count(self) -> int:
-        return len(self._in_flight)
-
-    @property
     def needs_identity(self) -> bool:
         """Whether :meth:`take` waits for :meth:`identify`."""
         return self._settings.is_idempotent and self._identity is NO_IDENTITY
