@@ -219,6 +219,7 @@ class ClientListeners:
             v1.forward_produce,
         )
         records = V1Records(env, services.produce, services.fetch, services.topics, router, limits)
+        slots = ReplicaSlots(env, services.access, services.records)
         return V1Listener(
             env,
             V1Settings(
@@ -227,7 +228,7 @@ class ClientListeners:
                 self._settings.limits.stall_ms / 1000,
             ),
             records,
-            V1Replicas(env, ReplicaSlots(env, services.access, services.records), records, router),
+            V1Replicas(env, slots, records, router, leader_wait_s=limits.leader_wait_s),
             V1Admin(services.topics),
             services.roles,
             V1Groups(

@@ -80,7 +80,7 @@ class Metadata:
             retired=lambda directory_id: directory_id in self.image_store.image.retired,
         )
         self.controller = Controller(
-            env, self.quorum, self.image_store, _controller_settings(settings)
+            env, self.quorum, self.image_store, controller_settings(settings)
         )
         peering.attach(self.quorum, self.controller, self.image_store)
 
@@ -150,7 +150,8 @@ class Metadata:
         )
 
 
-def _controller_settings(settings: Settings) -> ControllerSettings:
+def controller_settings(settings: Settings) -> ControllerSettings:
+    """What of the node's settings concerns the controller."""
     topics = settings.topics
     balance_ms = settings.controller.balance_interval_ms
     return ControllerSettings(

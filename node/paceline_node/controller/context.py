@@ -20,11 +20,17 @@ from paceline_node.controller.liveness import Sessions
 from paceline_node.controller.partition_change import Change, change_partition
 from paceline_node.controller.records import BrokerChange, PartitionRegistration, Record
 from paceline_node.settings.counts import EXTERNAL_BROKERS, LISTED_BYTES, LISTED_GROUPS
+from paceline_node.settings.tree import BrokerSettings, TopicSettings
+from paceline_node.settings.tree import ControllerSettings as ControllerDefaults
 
 MAX_BATCH_RECORDS = 10_000
 """Records of one atomic entry (DESIGN 1.3)."""
 MAX_MOVES_PER_BATCH = 200
 """Partitions that one step of a controlled shutdown or a handover moves (DESIGN 3.5)."""
+
+
+_CONTROLLER = ControllerDefaults()
+_TOPICS = TopicSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +44,13 @@ class ControllerSettings:
     brokers, and groups with a list of topics; ``max_listed_bytes``: of all those lists.
     """
 
-    session_timeout_s: float = 4.0
-    balance_interval_s: float = 60.0
-    noop_interval_s: float = 1.0
+    session_timeout_s: float = BrokerSettings().session_ms / 1000
+    balance_interval_s: float = _CONTROLLER.balance_interval_ms / 1000
+    noop_interval_s: float = _CONTROLLER.noop_interval_ms / 1000
     bootstrap_grace_s: float = 1.0
-    default_partitions: int = 3
-    default_replication_factor: int = 3
-    default_min_isr: int = 2
+    default_partitions: int = _TOPICS.partitions
+    default_replication_factor: int = _TOPICS.replication_factor
+    default_min_isr: int = _TOPICS.min_insync_replicas
     max_partitions_per_request: int = 2_000
     internal_topics: tuple[tuple[str, int], ...] = (("__groups", 16), ("__transactions", 1))
     topics_on_demand: tuple[tuple[str, int], ...] = (("__tables", 1),)

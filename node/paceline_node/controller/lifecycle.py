@@ -89,7 +89,7 @@ class Identity:
 class LifecycleTiming:
     heartbeat_s: float
     session_s: float
-    shutdown_s: float = 30.0
+    shutdown_s: float
 
 
 class Lifecycle:

@@ -43,9 +43,9 @@ from paceline_node.controller.raft_types import (
     Snapshot,
 )
 from paceline_node.env import Env, is_full
+from paceline_node.settings.tree import RaftSettings
 
-SNAPSHOT_ENTRIES = 5000
-SNAPSHOT_BYTES = 16 * 1024 * 1024
+_RAFT = RaftSettings()
 PLAN_EVERY_S = 0.25
 MOST_TICKS = 4
 """Ticks slept through at a time: each waking of an idle process costs 0.2 to 0.3 ms of CPU."""
@@ -66,9 +66,9 @@ class QuorumSettings:
 
     timing: RaftTiming = field(default_factory=RaftTiming)
     limits: RaftLimits = _DEFAULT_LIMITS
-    most_voters: int = 3
-    snapshot_entries: int = SNAPSHOT_ENTRIES
-    snapshot_bytes: int = SNAPSHOT_BYTES
+    most_voters: int = _RAFT.voters
+    snapshot_entries: int = _RAFT.snapshot_records
+    snapshot_bytes: int = _RAFT.snapshot_bytes
 
 
 @dataclass(slots=True, eq=False)

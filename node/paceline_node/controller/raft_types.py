@@ -204,7 +204,7 @@ class RaftTiming:
             )
 
     @classmethod
-    def of(cls, *, heartbeat_ms: int = 100, election_ms: int = 1000) -> RaftTiming:
+    def of(cls, *, heartbeat_ms: int, election_ms: int) -> RaftTiming:
         """From the settings' numbers; half a heartbeat is one tick."""
         tick_ms = heartbeat_ms / 2
         return cls(tick_ms / 1000, 2, max(1, round(election_ms / tick_ms)))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from paceline.values import dataclass
-from paceline_node.settings.counts import GROUPS, MEMBERS, OFFSETS
+from paceline_node.settings.coordination import GroupSettings, TransactionSettings
+from paceline_node.settings.cursus import CursusSettings
+from paceline_node.settings.tree import BrokerSettings, V1Settings
+
+_GROUPS = GroupSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +23,20 @@ class GroupLimits:
     ``leader_lease_s``: for how long a coordinator that was deposed unawares may still act as one.
     """
 
-    groups_max: int = GROUPS.bound
-    members_max: int = MEMBERS.bound
-    offsets_max: int = OFFSETS.bound
-    member_bytes_max: int = 64 * 1024
-    group_bytes_max: int = 4 * 1024 * 1024
-    offset_metadata_bytes_max: int = 4096
-    pending_max: int = 10_000
+    groups_max: int = _GROUPS.groups_max
+    members_max: int = _GROUPS.members_max
+    offsets_max: int = _GROUPS.offsets_max
+    member_bytes_max: int = _GROUPS.member_bytes_max
+    group_bytes_max: int = _GROUPS.group_bytes_max
+    offset_metadata_bytes_max: int = _GROUPS.offset_metadata_bytes_max
+    pending_max: int = TransactionSettings().partitions_max
     pending_bytes_max: int = 8 * 1024 * 1024
-    v1_session_s: float = 10.0
-    cursus_session_s: float = 10.0
-    session_min_s: float = 6.0
-    session_max_s: float = 1800.0
-    initial_delay_s: float = 0.3
-    leader_lease_s: float = 3.0
+    v1_session_s: float = V1Settings().session_timeout_ms / 1000
+    cursus_session_s: float = CursusSettings().session_timeout_ms / 1000
+    session_min_s: float = _GROUPS.session_min_ms / 1000
+    session_max_s: float = _GROUPS.session_max_ms / 1000
+    initial_delay_s: float = _GROUPS.initial_delay_ms / 1000
+    leader_lease_s: float = BrokerSettings().session_ms / 1000
     unused_kept_s: float = 60.0
-    retention_s: float = 7 * 24 * 3600.0
-    retention_check_s: float = 600.0
+    retention_s: float = _GROUPS.offsets_retention_ms / 1000
+    retention_check_s: float = _GROUPS.offsets_check_ms / 1000

@@ -25,6 +25,7 @@ from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, 
 from paceline_node.net.crowd import address_of
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.security.origins import BrowserCheck
+from paceline_node.settings.limits import LimitSettings
 
 _READ_BYTES = 16 * 1024
 _UNBOUNDED = 1 << 62
@@ -59,9 +60,9 @@ class HttpLimits:
     head_bytes: int = 16 * 1024
     head_s: float = 10.0
     send_s: float = 30.0
-    message_bytes: int = 64 * 1024 * 1024
+    message_bytes: int = LimitSettings().frame_bytes
     idle_s: float = float("inf")
-    stall_s: float = 60.0
+    stall_s: float = LimitSettings().stall_ms / 1000
 
 
 def _uncounted(path: str, status: HTTPStatus, seconds: float) -> None:

@@ -17,6 +17,7 @@ from paceline.errors import CorruptMessage, StorageError
 from paceline.values import dataclass
 from paceline_node.env import Env, is_full
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
+from paceline_node.settings.tree import LogSettings
 from paceline_node.storage.cleaner import CleanerLimits, CleanerStatistics, Cleaning, cleanable
 from paceline_node.storage.compaction import Cleanable
 
@@ -25,7 +26,7 @@ from paceline_node.storage.compaction import Cleanable
 class CompactionSettings:
     """``check_s``: pause between two looks for logs to compact."""
 
-    check_s: float = 15.0
+    check_s: float = LogSettings().compaction_check_ms / 1000
     limits: CleanerLimits = field(default_factory=CleanerLimits)
 
 

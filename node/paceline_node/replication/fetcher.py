@@ -41,6 +41,7 @@ from paceline_node.peers.links import PeerLinks, Ticket
 from paceline_node.replication.fetch_pace import FetchPace
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.partition import Partition, PartitionKey
+from paceline_node.settings import tree
 from paceline_node.storage.log import Log
 
 LANE = "fetch"
@@ -50,18 +51,21 @@ _HOLD_S = 0.02
 """But no longer than this: a hanging disk must not keep its node from hearing of others."""
 
 
+_REPLICATION = tree.ReplicationSettings()
+
+
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
     """Timings and sizes of 3.7. ``max_bytes`` and ``patience_s``, how much longer than
     ``max_wait_s`` an answer may take before the request is given up, are where a
     :class:`FetchPace` begins."""
 
-    max_wait_s: float = 0.5
-    min_bytes: int = 1
-    max_bytes: int = 10 * 1024 * 1024
-    partition_max_bytes: int = 1024 * 1024
-    backoff_min_s: float = 0.05
-    backoff_max_s: float = 1.0
+    max_wait_s: float = _REPLICATION.fetch_max_wait_ms / 1000
+    min_bytes: int = _REPLICATION.fetch_min_bytes
+    max_bytes: int = _REPLICATION.fetch_response_bytes
+    partition_max_bytes: int = _REPLICATION.fetch_partition_bytes
+    backoff_min_s: float = _REPLICATION.backoff_min_ms / 1000
+    backoff_max_s: float = _REPLICATION.backoff_max_ms / 1000
     patience_s: float = 5.0
 
 

@@ -30,8 +30,8 @@ from paceline_node.replication.partition import (
 )
 from paceline_node.replication.registration_gate import RegistrationGate
 from paceline_node.replication.replica import Transition
+from paceline_node.settings import tree
 from paceline_node.settings.flush_mode import FlushMode, weakest
-from paceline_node.settings.tree import INDEX_INTERVAL_BYTES
 from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
@@ -48,7 +48,7 @@ class TableSettings:
     ``simulated_slots``: whether a lone node lets clients simulate vacant slots (DESIGN 8)."""
 
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
-    index_interval_bytes: int = INDEX_INTERVAL_BYTES
+    index_interval_bytes: int = tree.LogSettings().index_interval_bytes
     simulated_slots: bool = True
 
 

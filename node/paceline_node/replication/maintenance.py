@@ -16,11 +16,14 @@ from paceline_node.env import Env, is_full
 from paceline_node.replication.disk_health import Health, RefusedWrites, SlowDisk, free_floor
 from paceline_node.replication.log_directory import LogDirectory
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
+from paceline_node.settings import tree
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import scrubbing
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 from paceline_node.storage.scrubbing import Scrubbed
+
+_LOG = tree.LogSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,8 @@ class MaintenanceSettings:
     :func:`free_floor` says. ``expired_bytes_per_s``: how fast segments are read that seem to have
     expired."""
 
-    checkpoint_s: float = 5.0
-    retention_s: float = 300.0
+    checkpoint_s: float = _LOG.checkpoint_ms / 1000
+    retention_s: float = _LOG.retention_check_ms / 1000
     disk_check_s: float = 1.0
     min_free_bytes: int | None = None
     expired_bytes_per_s: int = 50_000_000

@@ -42,6 +42,7 @@ from paceline_node.replication.proposals import ControllerCalls, Proposals
 from paceline_node.replication.repairs import Repairs, RepairSettings
 from paceline_node.replication.serving import ReplicaServer, ServingLimits
 from paceline_node.replication.state_transfer import StateTransfers
+from paceline_node.settings import tree
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
@@ -65,9 +66,9 @@ class ReplicationSettings:
     """``acks1_early``: answer acks=1 before the flush. ``simulated_max_lag``: records
     that a simulated replica may lack and still count."""
 
-    lag_max_s: float = 10.0
+    lag_max_s: float = tree.ReplicationSettings().lag_max_ms / 1000
     acks1_early: bool = False
-    flush_linger_s: float = 0.0
+    flush_linger_s: float = tree.FlushSettings().linger_ms / 1000
     simulated_max_lag: int = 0
     fetch: FetchSettings = field(default_factory=FetchSettings)
     serving: ServingLimits = field(default_factory=ServingLimits)

@@ -67,7 +67,7 @@ class PartitionContext:
     append_failed: Callable[[Log], None]
     state_due: Callable[[Log], None]
     traffic: Callable[[str], TopicTraffic]
-    lag_max_s: float = 10.0
+    lag_max_s: float
     acks1_early: bool = False
     simulated_max_lag: int = 0
     simulate: bool = False

@@ -42,6 +42,7 @@ from paceline_node.replication.follower import truncation_point
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.replication.proposals import ControllerCalls
 from paceline_node.replication.standing import Standing
+from paceline_node.settings.tree import LogSettings
 from paceline_node.storage import scrubbing
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
@@ -59,7 +60,7 @@ class RepairSettings:
     """``scrub_interval_s``: every segment is read once in that time, at most
     ``scrub_bytes_per_s`` (DESIGN 6.6)."""
 
-    scrub_interval_s: float = 7 * 24 * 3600.0
+    scrub_interval_s: float = LogSettings().scrub_interval_ms / 1000
     scrub_bytes_per_s: int = 5_000_000
     range_max_bytes: int = 4 * 1024 * 1024
 

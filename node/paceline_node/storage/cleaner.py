@@ -18,6 +18,7 @@ from paceline.values import dataclass
 from paceline.wire.batch_header import LENGTH_OVERHEAD, MAX_STORED_BATCH_BYTES, BatchHeader
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Bytes, Env, File
+from paceline_node.settings.tree import LogSettings
 from paceline_node.storage import compaction_file, producer_file, rewritten
 from paceline_node.storage.compaction import (
     Check,
@@ -46,8 +47,8 @@ class CleanerLimits:
     """``max_keys``: keys in memory at a time, some 150 bytes each. ``bytes_per_s``: how much is
     read; ``piece_bytes``: how much of it without a pause."""
 
-    max_keys: int = 250_000
-    bytes_per_s: int = 16 * 1024 * 1024
+    max_keys: int = LogSettings().compaction_keys
+    bytes_per_s: int = LogSettings().compaction_bytes_per_s
     piece_bytes: int = 256 * 1024
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from paceline.values import dataclass
-from paceline_node.settings.tree import INDEX_INTERVAL_BYTES
+from paceline_node.settings import tree
 from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.index import MAX_RELATIVE
 
-_DAY_MS = 24 * 3600 * 1000
+_LOG = tree.LogSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,11 @@ class LogSettings:
     ``segment_ms`` old. Raises ValueError for what an index cannot address.
     """
 
-    segment_bytes: int = 1 << 30
-    segment_ms: int = 7 * _DAY_MS
-    retention_ms: int | None = 7 * _DAY_MS
+    segment_bytes: int = _LOG.segment_bytes
+    segment_ms: int = _LOG.segment_ms
+    retention_ms: int | None = _LOG.retention_ms
     retention_bytes: int | None = None
-    index_interval_bytes: int = INDEX_INTERVAL_BYTES
+    index_interval_bytes: int = _LOG.index_interval_bytes
     checkpoint_bytes: int = 16 * 1024 * 1024
     """How much an active segment may grow before the next checkpoint also writes its indexes and
     producers; recovery after a kill reads little more than this."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from paceline.values import dataclass
-from paceline_node.settings.counts import (
-    IDS,
-    OPEN_PARTITIONS,
-    TRANSACTION_GROUPS,
-    TRANSACTION_PARTITIONS,
-)
+from paceline_node.settings.coordination import TransactionSettings
+from paceline_node.settings.counts import TRANSACTION_GROUPS
+
+_TRANSACTIONS = TransactionSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +19,16 @@ class TransactionLimits:
     there are too many, ``sinks_kept_s`` the same of a sink."""
 
     timeout_min_s: float = 1.0
-    timeout_max_s: float = 900.0
-    ids_max: int = IDS.bound
-    unused_ids_kept_s: float = 60.0
-    partitions_max: int = TRANSACTION_PARTITIONS.bound
+    timeout_max_s: float = _TRANSACTIONS.timeout_max_ms / 1000
+    ids_max: int = _TRANSACTIONS.ids_max
+    unused_ids_kept_s: float = _TRANSACTIONS.unused_ids_kept_ms / 1000
+    partitions_max: int = _TRANSACTIONS.partitions_max
     groups_max: int = TRANSACTION_GROUPS.bound
-    open_partitions_max: int = OPEN_PARTITIONS.bound
+    open_partitions_max: int = _TRANSACTIONS.open_partitions_max
     group_commit_max: int = 10_000
-    staged_bytes_max: int = 8 * 1024 * 1024
-    staged_total_bytes_max: int = 128 * 1024 * 1024
-    ids_kept_s: float = 7 * 24 * 3600.0
-    sinks_kept_s: float = 90 * 24 * 3600.0
+    staged_bytes_max: int = _TRANSACTIONS.staged_bytes_max
+    staged_total_bytes_max: int = _TRANSACTIONS.staged_total_bytes_max
+    ids_kept_s: float = _TRANSACTIONS.ids_kept_ms / 1000
+    sinks_kept_s: float = _TRANSACTIONS.sinks_kept_ms / 1000
     fenced_runs_kept_s: float = 7 * 24 * 3600.0
-    expiry_check_s: float = 600.0
+    expiry_check_s: float = _TRANSACTIONS.expiry_check_ms / 1000

@@ -20,7 +20,7 @@ from paceline.wire.peer.control import (
 from paceline_node.controller.lifecycle import BrokerState, Identity, Lifecycle, LifecycleTiming
 from tests.unit.controller.memory_quorum import virtual_env
 
-HEARTBEAT_S, SESSION_S = 0.5, 4.0
+HEARTBEAT_S, SESSION_S, SHUTDOWN_S = 0.5, 4.0, 30.0
 ME = Identity(
     UUID(int=1), NodeId(0), UUID(int=2), UUID(int=3), 1, BrokerEpoch(-1), trusted=True, endpoints=()
 )
@@ -57,7 +57,7 @@ def broker(controller: Controller, session_lost: Callable[[], None]) -> Lifecycl
         virtual_env(),
         cast("Any", controller),
         ME,
-        LifecycleTiming(HEARTBEAT_S, SESSION_S),
+        LifecycleTiming(HEARTBEAT_S, SESSION_S, SHUTDOWN_S),
         health=Disk(),
         image_offset=lambda: 5,
         session_lost=session_lost,

@@ -33,7 +33,7 @@ def test_who_does_not_come_back_is_given_up_once_it_has_fenced_itself() -> None:
     crew, _ = stable("a", "b")
     crew.desk.fail_over()
     a2 = crew.register("a", "t", generation=1)
-    crew.pass_time(15.9, a2)  # the lease of 3 s, the fence of 12 s, and a second
+    crew.pass_time(16.9, a2)  # the lease of 4 s, the fence of 12 s, and a second
     assert crew.generation == 1
     assert crew.engine.coordinator.member_count(KEY) == 2
     crew.pass_time(0.5, a2)

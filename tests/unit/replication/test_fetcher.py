@@ -138,6 +138,7 @@ class Follower:
             append_failed=lambda log: pytest.fail(str(log.failed)),
             state_due=lambda log: None,
             traffic=Metrics(version="test").topic,
+            lag_max_s=10.0,
         )
 
 

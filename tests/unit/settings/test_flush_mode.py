@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline_node.settings import load
 from paceline_node.settings.flush_mode import FlushMode, weakest
-from paceline_node.storage.log_settings import LogSettings
 
 
 def test_order_of_promises() -> None:
@@ -18,7 +16,3 @@ def test_order_of_promises() -> None:
     for number in (-1, 4):
         with pytest.raises(ValueError, match="flush mode"):
             FlushMode.of_weakness(number)
-
-
-def test_storage_alone_has_the_nodes_defaults() -> None:
-    assert LogSettings().index_interval_bytes == load(environ={}).log.index_interval_bytes

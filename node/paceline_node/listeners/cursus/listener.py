@@ -51,6 +51,8 @@ from paceline_node.memory import ClientMemory
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.peers.server import Session, Slot
 from paceline_node.security.principals import Principal, Proof, node_principal
+from paceline_node.settings.cursus import CursusSettings as CursusDefaults
+from paceline_node.settings.limits import LimitSettings
 
 REQUEST_BUDGET_S = 4.0
 """Every reply is out within this, for clients give up after 5 s (DESIGN 5.1)."""
@@ -84,8 +86,8 @@ class CursusSettings:
     compressors: Sequence[CursusCompressor] = ()
     idle_s: float | None = None
     max_frame_bytes: int = MAX_FRAME_BYTES
-    stall_s: float = 60.0
-    stream_stall_s: float = 600.0
+    stall_s: float = LimitSettings().stall_ms / 1000
+    stream_stall_s: float = CursusDefaults().stream_stall_ms / 1000
 
 
 class CursusListener:

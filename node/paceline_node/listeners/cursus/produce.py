@@ -26,6 +26,7 @@ from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.produce import ProduceService
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.sequenced_records import Appended, RecordsWish
+from paceline_node.settings.cursus import CursusSettings
 from paceline_node.storage.sequenced_batches import SequencedRecords
 from paceline_node.storage.sequenced_records import Number, Rule, producer_key
 
@@ -43,8 +44,8 @@ _IN_ACKS = frozenset({"fencing", "availability"})
 class ProduceLimits:
     """How long a leader is waited for, and an acknowledgement."""
 
-    leader_wait_s: float = 2.0
-    ack_timeout_s: float = 3.5
+    leader_wait_s: float = CursusSettings().leader_wait_ms / 1000
+    ack_timeout_s: float = CursusSettings().ack_timeout_ms / 1000
 
 
 class CursusProduce:

@@ -46,6 +46,7 @@ from paceline_node.net.transport import Transport, transport_for
 from paceline_node.observe.metrics import OK, RequestMeters, code_label
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.pace import Pace
+from paceline_node.settings.limits import LimitSettings
 from paceline_node.stretches import at_once
 from paceline_node.turns import Turns
 
@@ -65,11 +66,11 @@ class KafkaLimits:
     their bytes in memory; seconds for a client to take a MiB of an answer or to finish a frame it
     began, to say anything, and, when it has closed its side, to be answered."""
 
-    max_frame_bytes: int = 64 * 1024 * 1024
+    max_frame_bytes: int = LimitSettings().frame_bytes
     max_request_bytes: int = 4 * 1024 * 1024
     max_unsent: int = 64
     max_unsent_bytes: int = 16 * 1024 * 1024
-    stall_s: float = 60.0
+    stall_s: float = LimitSettings().stall_ms / 1000
     idle_s: float = 600.0
     last_s: float = 1.0
 

@@ -49,6 +49,7 @@ from paceline_node.observe.sparing import SparingLog
 from paceline_node.pace import Pace
 from paceline_node.security.principals import Principal
 from paceline_node.services.fetch import ParkedFetch
+from paceline_node.settings.limits import LimitSettings
 from paceline_node.turns import SLICE_UNITS, Turns
 
 RequestHandler = Callable[[Frame, Principal], Awaitable[Message | Packed]]
@@ -73,11 +74,11 @@ class NativeLimits:
     has not taken, seconds for the first Hello, for the rest of a large frame and for taking what is
     written, and of silence while nothing is to be answered."""
 
-    max_frame_bytes: int = 64 * 1024 * 1024
-    max_in_flight: int = 1000
-    outbox_bytes: int = 256 * 1024 * 1024
+    max_frame_bytes: int = LimitSettings().frame_bytes
+    max_in_flight: int = LimitSettings().requests_per_connection
+    outbox_bytes: int = LimitSettings().outbox_bytes
     hello_s: float = 10.0
-    stall_s: float = 60.0
+    stall_s: float = LimitSettings().stall_ms / 1000
     idle_s: float = float("inf")
 
 

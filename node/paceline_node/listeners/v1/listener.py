@@ -43,6 +43,7 @@ from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.peers.server import Session
 from paceline_node.security.principals import node_principal
 from paceline_node.services.roles import RoleService
+from paceline_node.settings.limits import LimitSettings
 
 REQUEST_BUDGET_S = 4.0
 """Every reply is out within this, for SDKs give up after 5 s (DESIGN 4.1)."""
@@ -76,7 +77,7 @@ class V1Settings:
 
     max_line_bytes: int
     admin_commands: Callable[[], str]
-    stall_s: float = 60.0
+    stall_s: float = LimitSettings().stall_ms / 1000
 
 
 class _Lines:

@@ -34,18 +34,21 @@ from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.produce import ProduceService
 from paceline_node.services.sequenced_records import RecordsWish
 from paceline_node.services.topics import TopicService
+from paceline_node.settings.tree import V1Settings
 from paceline_node.storage.sequenced_batches import SequencedRecords
+
+_V1 = V1Settings()
 
 
 @dataclass(frozen=True, slots=True)
 class RecordLimits:
     """Waits in seconds, sizes in bytes."""
 
-    ack_timeout_s: float = 2.0
-    leader_wait_s: float = 2.0
-    commit_wait_s: float = 0.5
-    consume_max_bytes: int = 1024 * 1024
-    forward_produce: bool = True
+    ack_timeout_s: float = _V1.ack_timeout_ms / 1000
+    leader_wait_s: float = _V1.leader_wait_ms / 1000
+    commit_wait_s: float = _V1.consume_commit_wait_ms / 1000
+    consume_max_bytes: int = _V1.consume_max_bytes
+    forward_produce: bool = _V1.forward_produce
 
 
 class V1Records:

@@ -34,7 +34,7 @@ class V1Replicas:
         records: V1Records,
         router: Router,
         *,
-        leader_wait_s: float = 2.0,
+        leader_wait_s: float,
         status_wait_s: float = 0.5,
     ) -> None:
         self._env = env
