@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from paceline.errors import ErrorCode, PacelineError, RemoteProtocolError, error_for
+from paceline.errors import PacelineError, RemoteProtocolError, error_for
 from paceline.wire.message import unpack_array
 
 _LENGTHS = struct.Struct(">II")
@@ -68,11 +68,6 @@ def encode_head(kind: int, api: int, correlation: int, body: list[Any], payload_
 def encode_error(api: int, correlation: int, error: PacelineError) -> bytes:
     """A whole ERROR frame for ``error``."""
     return encode_head(Kind.ERROR, api, correlation, [int(error.code), str(error)], 0)
-
-
-def internal_error_body(text: str) -> list[Any]:
-    """Body of an ERROR frame for a failure that is ours, not the caller's."""
-    return [int(ErrorCode.UNKNOWN_SERVER_ERROR), text]
 
 
 def decode(frame: bytes | bytearray | memoryview) -> Frame:
@@ -128,12 +123,3 @@ class FrameReader:
             frame = bytes(view[start : start + size])
         self._position = start + size
         return decode(frame)
-
-    def missing_bytes(self) -> int:
-        """How many bytes the frame under way still lacks (0 when none is under way)."""
-        available = len(self._buffer) - self._position
-        if available < LENGTH_BYTES:
-            return 0
-        start = self._position
-        size = int.from_bytes(self._buffer[start : start + LENGTH_BYTES], "big")
-        return max(0, size + LENGTH_BYTES - available)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from paceline_cluster.checker.events import FOREIGN, Run
 
-MIN_BYTES = 24
 _FILLER = bytes(33 + n % 90 for n in range(4096))
 
 

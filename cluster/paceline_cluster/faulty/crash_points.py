@@ -29,10 +29,6 @@ class CrashPoints:
         written.write_text(site, encoding="utf-8")
         written.replace(self._armed)
 
-    def disarm(self) -> None:
-        """Let it live."""
-        self._armed.unlink(missing_ok=True)
-
     def hit(self) -> str | None:
         """The site at which the node died since it was armed last."""
         return self._hit.read_text(encoding="utf-8") if self._hit.exists() else None

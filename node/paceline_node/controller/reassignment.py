@@ -16,11 +16,6 @@ from paceline_node.controller.partition_change import Change
 from paceline_node.controller.records import PartitionRegistration
 
 
-def target_of(partition: PartitionRegistration) -> tuple[NodeId, ...]:
-    """The replicas a partition has, or will have when its reassignment is complete."""
-    return tuple(node for node in partition.replicas if node not in partition.removing)
-
-
 def origin_of(partition: PartitionRegistration) -> tuple[NodeId, ...]:
     """The replicas a partition has, or had before its reassignment."""
     return tuple(node for node in partition.replicas if node not in partition.adding)

@@ -47,10 +47,6 @@ class MemoryNode:
         """Byte ranges (start, end) that a read fails on, until they are written anew."""
         self._pending: list[_Change] = []
 
-    @property
-    def unsynced_bytes(self) -> int:
-        return sum(change.weight for change in self._pending if not change.synced)
-
     def write(self, chunks: Sequence[Bytes], position: int) -> None:
         data = b"".join(chunks)
         old_size = len(self.content)

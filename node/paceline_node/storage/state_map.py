@@ -9,7 +9,7 @@ millisecond; what nobody changes is never copied, and is shared by all frozen ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 from zlib import crc32
 
@@ -138,11 +138,3 @@ class StateMap(Generic[V]):
         self._shared = bytearray(SLICES)
         for key, value in whole.items():
             self._shards[slice_of(key)][key] = value
-
-
-def frozen_of(entries: Mapping[Key, V]) -> FrozenMap[V]:
-    """A frozen map of a plain dictionary's entries."""
-    states: StateMap[V] = StateMap()
-    for key, value in entries.items():
-        states.put(key, value)
-    return states.freeze()

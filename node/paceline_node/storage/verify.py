@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 
 from paceline.errors import CorruptMessage
@@ -21,7 +21,6 @@ from paceline_node.storage import damage, epoch_file, producer_file
 from paceline_node.storage.checkpoint import read_file
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.index import OffsetIndex
-from paceline_node.storage.layout import Offsets, list_partitions, read_offsets
 from paceline_node.storage.log_file import Salvage
 from paceline_node.storage.owner import Owner
 from paceline_node.storage.partition_file import PartitionIdentity, read_metadata
@@ -92,24 +91,6 @@ class LogReport:
     record_count: int
     size_bytes: int
     findings: tuple[Finding, ...]
-
-
-async def verify_directory(disk: Disk) -> list[LogReport]:
-    """Verify every log of a data directory, by path. Raises OSError."""
-    points = await read_offsets(disk, Offsets.RECOVERY) or {}
-    starts = await read_offsets(disk, Offsets.LOG_START) or {}
-    reports = []
-    for directory in await list_partitions(disk):
-        identity = directory.identity
-        key = (identity.topic_id, identity.partition) if identity else None
-        point, start = (points.get(key, 0), starts.get(key, 0)) if key else (0, 0)
-        report = await verify_log(disk, directory.path, recovery_point=point, log_start=start)
-        if directory.belongs_at is not None:
-            text = f"the directory holds {identity}, which belongs at {directory.belongs_at}"
-            finding = Finding(Problem.METADATA, directory.path, -1, text)
-            report = replace(report, findings=(finding, *report.findings))
-        reports.append(report)
-    return reports
 
 
 async def verify_log(

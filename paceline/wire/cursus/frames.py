@@ -13,8 +13,6 @@ client it is a stream's keepalive and nothing else (DESIGN 1.1).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from paceline.errors import RemoteProtocolError
 
 LENGTH_BYTES = 4
@@ -87,9 +85,3 @@ def framed(body: Buffer) -> bytes:
 def framed_text(text: str) -> bytes:
     """A text reply as a frame."""
     return framed(text.encode("utf-8", "replace"))
-
-
-def framed_parts(parts: Sequence[Buffer]) -> bytes:
-    """One frame of several pieces, copied once."""
-    size = sum(map(len, parts))
-    return b"".join((size.to_bytes(LENGTH_BYTES, "big"), *parts))

@@ -72,7 +72,6 @@ Str = Annotated[str, _Primitive(Kind.STR)]
 NullableStr = Annotated[str | None, _Primitive(Kind.STR, nullable=True)]
 Bytes = Annotated[bytes | memoryview, _Primitive(Kind.BYTES)]
 """Read as a view of the frame: copy what outlives it."""
-NullableBytes = Annotated[bytes | memoryview | None, _Primitive(Kind.BYTES, nullable=True)]
 
 
 class Apart(Protocol):

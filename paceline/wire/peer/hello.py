@@ -29,7 +29,6 @@ from paceline.wire.message import Message
 
 PEER_VERSION = 1
 NONCE_BYTES = 32
-PROOF_BYTES = 32
 MAX_HANDSHAKE_FRAME_BYTES = 4096
 
 UNKNOWN_CLUSTER = UUID(int=0)

@@ -131,22 +131,6 @@ class StreamConfig(ProtoMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class CutEntry(ProtoMessage):
-    """One entry of a map from segment to position."""
-
-    FIELDS = ((1, INT), (2, INT))
-    segment: int = 0
-    position: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StreamCut(ProtoMessage):
-    FIELDS = ((1, message(StreamInfo)), (2, many(message(CutEntry))))
-    stream: StreamInfo = StreamInfo()
-    cut: tuple[CutEntry, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class SegmentId(ProtoMessage):
     """``number``: epoch times 2^32 plus the segment's number."""
 

@@ -26,8 +26,6 @@ from paceline.wire.segment.partials import Assembly
 
 UNBOUNDED = 0x7FFFFFFF
 """A block's length that sets no limit."""
-MAX_BLOCK_BYTES = 2**31 - 1
-"""What a block may store at most: an appender that never ends begins a new one before."""
 
 
 class ReplyReader:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paceline_node.storage import damage, layout, verify
+from paceline_node.storage import damage, verify
 from paceline_node.storage.compare import compare_replicas
 from paceline_node.storage.damage import DamagedRange
-from paceline_node.storage.layout import Offsets
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
@@ -132,18 +131,6 @@ async def test_a_wrong_index_and_a_wrong_epoch_table() -> None:
         Problem.EPOCH_TABLE,
         Problem.METADATA,
     }
-
-
-async def test_a_whole_directory() -> None:
-    disk = MemoryDisk()
-    log = await written(disk)
-    key = (IDENTITY.topic_id, 0)
-    await layout.write_offsets(disk, Offsets.RECOVERY, {key: 48})
-    (report,) = await verify.verify_directory(disk)
-    assert (report.path, report.findings) == (PATH, ())
-    disk.overwrite(log.segments[-1].path(), b"")
-    (report,) = await verify.verify_directory(disk)
-    assert Problem.MISSING in {found for found, _ in problems(report)}
 
 
 async def test_dump() -> None:
