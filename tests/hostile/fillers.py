@@ -193,7 +193,7 @@ async def _cursus_producer(node: RunningNode, number: int) -> str:
 # --- tables, appenders ----------------------------------------------------------------------------
 
 
-async def _pravega(node: RunningNode, request: pravega.SegmentMessage, made: type) -> str:
+async def _ask_segment_store(node: RunningNode, request: pravega.SegmentMessage, made: type) -> str:
     async with connected(node) as raw:
         await raw.send(request)
         reply = await raw.reply()
@@ -202,17 +202,19 @@ async def _pravega(node: RunningNode, request: pravega.SegmentMessage, made: typ
 
 async def _table(node: RunningNode, number: int) -> str:
     name = f"sc{number}/rg_kvtable/0.#epoch.0"
-    return await _pravega(node, pravega.CreateTableSegment(1, name, ""), pravega.SegmentCreated)
+    return await _ask_segment_store(
+        node, pravega.CreateTableSegment(1, name, ""), pravega.SegmentCreated
+    )
 
 
 async def _table_key(node: RunningNode, number: int) -> str:
-    await _pravega(node, pravega.CreateTableSegment(1, TABLE, ""), pravega.SegmentCreated)
+    await _ask_segment_store(node, pravega.CreateTableSegment(1, TABLE, ""), pravega.SegmentCreated)
     entries = ((TableKey(b"k%d" % number, pravega.NOT_THERE), b"v"),)
     update = pravega.UpdateTableEntries(2, TABLE, "", entries, pravega.ANY_POSITION)
-    return await _pravega(node, update, pravega.TableEntriesUpdated)
+    return await _ask_segment_store(node, update, pravega.TableEntriesUpdated)
 
 
-async def _pravega(node: RunningNode, call: str, request: ProtoMessage) -> str:
+async def _ask_controller(node: RunningNode, call: str, request: ProtoMessage) -> str:
     async with ControllerClient(node.addresses["pravega"]) as client:
         try:
             told = await client.call(call, request, controller.Status)
@@ -223,14 +225,14 @@ async def _pravega(node: RunningNode, call: str, request: ProtoMessage) -> str:
 
 async def make_scope(node: RunningNode, number: int) -> str:
     """As a Maker. A scope is a key of the register of streams."""
-    return await _pravega(node, "createScope", controller.ScopeInfo(f"scope{number}"))
+    return await _ask_controller(node, "createScope", controller.ScopeInfo(f"scope{number}"))
 
 
 async def _stream(node: RunningNode, number: int) -> str:
-    await _pravega(node, "createScope", controller.ScopeInfo("scope"))
+    await _ask_controller(node, "createScope", controller.ScopeInfo("scope"))
     name = controller.StreamInfo("scope", f"stream{number}")
     one = controller.ScalingPolicy(0, 0, 0, 1)
-    return await _pravega(node, "createStream", controller.StreamConfig(name, one))
+    return await _ask_controller(node, "createStream", controller.StreamConfig(name, one))
 
 
 async def _seed_appenders(node: RunningNode, number: int) -> str:
