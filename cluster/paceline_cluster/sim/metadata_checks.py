@@ -20,12 +20,15 @@ class MetadataChecks:
         self._changed = changed
         self.newest: Image | None = None
         self._digests: dict[int, int] = {}
+        self._named: dict[str, tuple[TopicId, int, int]] = {}
+        """Who has a name, and the highest leader epoch before it and up to now."""
         self.elections = 0
 
     def begin_anew(self) -> None:
         """The next image is the first that counts."""
         self.newest = None
         self._digests.clear()
+        self._named.clear()
 
     def applied(self, node: int, image: Image) -> None:
         """A node went over to ``image``: I20, and the rules of one step for the newest one."""
@@ -41,6 +44,7 @@ class MetadataChecks:
             self._check_brokers(newest, image)
             for before, after in _changed_partitions(newest, image):
                 self._check_shape(after, image)
+                self._check_name(before, after, image)
                 if before is not None:
                     self._check_step(before, after)
             self._changed(newest, image)
@@ -80,6 +84,20 @@ class MetadataChecks:
         marked = (isr | elr) & set(partition.damaged)
         if marked and not isr | elr <= marked:
             self._fail("I16", f"damaged {sorted(marked)} count beside others in {partition}")
+
+    def _check_name(
+        self, before: PartitionRegistration | None, after: PartitionRegistration, image: Image
+    ) -> None:
+        """Leader epochs of a name never fall (controller/DESIGN 9.6)."""
+        topic = image.topics[after.topic_id]
+        if topic.kind == "segment":
+            return
+        owner, former, highest = self._named.get(topic.name, (topic.topic_id, -1, -1))
+        if owner != topic.topic_id:
+            former = highest
+        if before is None and after.leader_epoch <= former:
+            self._fail("I9", f"{topic.name} had leader epoch {former}, made anew: {after}")
+        self._named[topic.name] = (topic.topic_id, former, max(highest, after.leader_epoch))
 
     def _check_step(self, before: PartitionRegistration, after: PartitionRegistration) -> None:
         moved = after.leader != before.leader

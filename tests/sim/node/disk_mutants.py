@@ -28,7 +28,13 @@ from paceline_cluster.sim.profiles import (
     WAITING,
 )
 from paceline_node import env
-from paceline_node.controller import force_quorum, isr_proposals, partition_change, raft_store
+from paceline_node.controller import (
+    force_quorum,
+    former_epochs,
+    isr_proposals,
+    partition_change,
+    raft_store,
+)
 from paceline_node.controller.raft_copies import copy_of
 from paceline_node.controller.raft_hard_state import Kept
 from paceline_node.controller.raft_types import HardState
@@ -357,6 +363,13 @@ MUTANTS: Sequence[NodeMutant] = (
         _patch(TopicIds, "holds", _holds_by_name),
         seed=72,
         rare=True,
+        foreign_clients=True,
+    ),
+    NodeMutant(
+        "leader epochs of a name fall",
+        FORGETFUL,
+        _patch(former_epochs, "remembered", lambda known, name, epoch: dict(known)),
+        seed=3,
         foreign_clients=True,
     ),
     NodeMutant(
