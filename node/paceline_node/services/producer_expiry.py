@@ -207,7 +207,7 @@ class SegmentWriters(_ByTime):
     async def expire(
         self, partition: Partition, cutoff: int, key: bytes, *, timeout_s: float
     ) -> None:
-        await self._segments.expire_writers(partition, cutoff, key, timeout_s=timeout_s)
+        await self._segments.led(partition).expire_writers(cutoff, key, timeout_s=timeout_s)
 
 
 class SequencedProducers(_ByTime):

@@ -14,10 +14,9 @@ from paceline.wire.segment.names import SegmentPlace
 from paceline_node.env import Env
 from paceline_node.net.framestream import Payload
 from paceline_node.peers.server import Session
-from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal, node_principal
+from paceline_node.services.led_segments import LedSegment
 from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.segment_reads import bounds_of
 from paceline_node.services.segments import SegmentService
 
 _ANSWER_S = 2.0
@@ -90,17 +89,17 @@ class SegmentLeaders:
         self, principal: Principal, operation: SegmentOperation, place: SegmentPlace
     ) -> SegmentAnswer:
         """The answer of this node, which must lead. Raises NotLeader otherwise."""
-        partition = await self._segments.leading(principal, _NEEDED[operation], place)
+        segment = await self._segments.leading(principal, _NEEDED[operation], place)
         if operation is SegmentOperation.SEAL:
-            await self._segments.seal(partition, timeout_s=_SEAL_S)
-        return self._answer(partition)
+            await segment.seal(timeout_s=_SEAL_S)
+        return self._answer(segment)
 
-    def _answer(self, partition: Partition) -> SegmentAnswer:
-        partition.check_serving()
+    def _answer(self, segment: LedSegment) -> SegmentAnswer:
+        segment.check_serving()
         try:
-            bounds = bounds_of(partition)
+            bounds = segment.bounds()
         except CorruptMessage as error:
-            raise NotLeader(f"{partition}: the log is damaged here: {error}") from error
+            raise NotLeader(f"{segment}: the log is damaged here: {error}") from error
         return SegmentAnswer(self._routing.node_id, bounds.start, bounds.end, bounds.is_sealed)
 
 

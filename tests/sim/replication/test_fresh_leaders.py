@@ -30,11 +30,11 @@ from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import AllowAll, node_principal
 from paceline_node.services.access import Access
 from paceline_node.services.event_streams import EventStreams
+from paceline_node.services.led_segments import LedSegment
 from paceline_node.services.records import RecordService
 from paceline_node.services.segments import SegmentService
 from paceline_node.services.topics import TopicService
 from paceline_node.services.trimming import TO_HIGH_WATERMARK, TrimService
-from paceline_node.storage.byte_segment_batches import Run
 from tests.integration.replication.cluster import batch, produce
 from tests.sim.replication.memory_cluster import RECORDS, MemoryCluster, memory_cluster
 
@@ -80,21 +80,26 @@ async def heal_soon(cluster: MemoryCluster, number: int) -> None:
     heal(cluster, number)
 
 
-async def segment(cluster: MemoryCluster) -> tuple[Partition, SegmentService]:
-    """The leader of a new segment, and its service."""
+async def new_segment(cluster: MemoryCluster) -> LedSegment:
+    """A new segment at its leader."""
     cluster.authority.decide(None, CreateSegmentRequest(TOPIC, 0, "", UUID(int=7)))
     await cluster.wait(lambda: cluster.leader(TOPIC) is not None)
     await cluster.wait(lambda: cluster._in_place(TOPIC, 0, 3))
     leader = cluster.leader(TOPIC)
     assert leader is not None
-    return leader, Services(cluster, leader.leader).segments
+    return led(cluster, leader)
 
 
-async def append(service: SegmentService, partition: Partition) -> None:
+def led(cluster: MemoryCluster, leader: Partition) -> LedSegment:
+    """The segment at the node that leads it."""
+    return Services(cluster, leader.leader).segments.led(leader)
+
+
+async def append(segment: LedSegment) -> None:
     """Store one more Event; its writer is told that it is."""
-    start = partition.log.producers.marks.end_position
-    run = Run(ProducerNamespace.SEGMENT_SEED, bytes(15) + b"w", start, start + len(DATA), 1, DATA)
-    await service.append_and_wait(partition, run, timeout_s=WAIT_S)
+    start = segment.log_end
+    writer = segment.writer(ProducerNamespace.SEGMENT_SEED, bytes(15) + b"w")
+    await writer.append_and_wait(start, start + len(DATA), 1, DATA, timeout_s=WAIT_S)
 
 
 def event(key: bytes, version: int) -> Record:
@@ -124,31 +129,31 @@ async def test_acknowledged_bytes_are_given_up_at_a_leader_that_is_not_sure_of_t
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with memory_cluster() as cluster, trio.open_nursery() as nursery:
-        old, at_old = await segment(cluster)
-        fresh = await unsure(cluster, TOPIC, lambda: append(at_old, old))
-        service = Services(cluster, fresh.leader).segments
+        old = await new_segment(cluster)
+        fresh = await unsure(cluster, TOPIC, lambda: append(old))
+        segment = led(cluster, fresh)
         with pytest.raises(NotEnoughReplicas, match="is not committed"):
-            await service.truncate(fresh, len(DATA), timeout_s=0.1)
+            await segment.truncate(len(DATA), timeout_s=0.1)
         nursery.start_soon(heal_soon, cluster, fresh.leader)
-        await service.truncate(fresh, len(DATA), timeout_s=WAIT_S)
-        info = await service.info(fresh, timeout_s=WAIT_S)
+        await segment.truncate(len(DATA), timeout_s=WAIT_S)
+        info = await segment.info(timeout_s=WAIT_S)
         assert (info.bounds.start, info.bounds.end) == (len(DATA), len(DATA))
         with pytest.raises(OffsetOutOfRange, match=f"is outside 0..{len(DATA)}"):
-            await service.truncate(fresh, len(DATA) + 1, timeout_s=WAIT_S)
+            await segment.truncate(len(DATA) + 1, timeout_s=WAIT_S)
 
 
 async def test_a_leader_that_is_not_sure_says_no_length_and_unseals_nothing(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with memory_cluster() as cluster:
-        old, at_old = await segment(cluster)
-        await append(at_old, old)
-        fresh = await unsure(cluster, TOPIC, lambda: at_old.seal(old, timeout_s=WAIT_S))
-        service = Services(cluster, fresh.leader).segments
+        old = await new_segment(cluster)
+        await append(old)
+        fresh = await unsure(cluster, TOPIC, lambda: old.seal(timeout_s=WAIT_S))
+        segment = led(cluster, fresh)
         with pytest.raises(NotEnoughReplicas, match="is not committed"):
-            await service.info(fresh, timeout_s=0.1)
+            await segment.info(timeout_s=0.1)
         heal(cluster, fresh.leader)
-        info = await service.info(fresh, timeout_s=WAIT_S)
+        info = await segment.info(timeout_s=WAIT_S)
         assert info.bounds.is_sealed
         assert info.bounds.end == len(DATA)
 
@@ -158,16 +163,18 @@ async def test_a_truncation_asked_for_again_is_done_when_the_first_one_is_commit
 ) -> None:
     """The first try lies in the leader's log, and another leader may never have heard of it."""
     async with memory_cluster() as cluster:
-        leader, service = await segment(cluster)
-        await append(service, leader)
+        segment = await new_segment(cluster)
+        leader = cluster.leader(TOPIC)
+        assert leader is not None
+        await append(segment)
         await cluster.wait(lambda: cluster.all_at(TOPIC, 1))
         cut(cluster, leader.leader)
         with pytest.raises(UnknownOutcome):
-            await service.truncate(leader, len(DATA), timeout_s=0.1)
+            await segment.truncate(len(DATA), timeout_s=0.1)
         with pytest.raises(NotEnoughReplicas, match="is not committed"):
-            await service.truncate(leader, len(DATA), timeout_s=0.1)
+            await segment.truncate(len(DATA), timeout_s=0.1)
         heal(cluster, leader.leader)
-        await service.truncate(leader, len(DATA), timeout_s=WAIT_S)
+        await segment.truncate(len(DATA), timeout_s=WAIT_S)
         assert leader.high_watermark == leader.log_end_offset == 2
 
 

@@ -16,6 +16,7 @@ POLICY = frozenset({"paceline_node.services.access", "paceline_node.services.adm
 GIVEN = frozenset(
     {
         "EventStreams",
+        "LedSegment",
         "OpenGroup",
         "OpenSegment",
         "OpenTopic",

@@ -31,10 +31,9 @@ from paceline.wire.segment.server import MAX_RUN_BYTES, Append
 from paceline_node.listeners.segment.errors import MOVED, NOT_NOW, reply_to
 from paceline_node.listeners.segment.outbox import Outbox
 from paceline_node.net.deadlines import Deadline, Deadlines
-from paceline_node.replication.partition import Partition, ProduceResult
+from paceline_node.services.led_segments import LedSegment, SegmentWriter
 from paceline_node.services.segment_writers import Turn
 from paceline_node.services.segments import SegmentService
-from paceline_node.storage.byte_segment_batches import Run
 
 FLUSH_BYTES = 256 * 1024
 FLUSH_S = 0.005
@@ -50,7 +49,7 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Binding:
-    """A ready appender and the partition it appends to.
+    """A ready appender and the writer that it is to its segment.
 
     ``acked``: committed level. ``appended``: level up to which it was given to the log.
     ``waiting``: batches appended and not committed. ``dead``: nothing more is taken in.
@@ -59,9 +58,9 @@ class Binding:
 
     appender: Appender
     place: SegmentPlace
-    partition: Partition
-    acked: int
-    appended: int
+    writer: SegmentWriter
+    acked: int = 0
+    appended: int = 0
     pieces: deque[_Piece] = field(default_factory=deque)
     collected_bytes: int = 0
     waiting: int = 0
@@ -69,11 +68,6 @@ class Binding:
     silent: bool = False
     timer: Deadline | None = None
     stalled_until: float | None = None
-    fence: Callable[[], None] | None = None
-
-    @property
-    def writer(self) -> bytes:
-        return self.appender.connection_id.bytes
 
 
 class Appends:
@@ -108,15 +102,14 @@ class Appends:
     # --- life -------------------------------------------------------------------------------------
 
     def bind(
-        self, appender: Appender, place: SegmentPlace, partition: Partition, turn: Turn
+        self, appender: Appender, place: SegmentPlace, segment: LedSegment, turn: Turn
     ) -> Binding:
         """A new binding, which fences whoever else writes as this appender, or is fenced itself
         and ``dead`` when another set-up that arrived after ``turn`` has been carried out before.
         It takes in nothing before :meth:`ready`."""
-        binding = Binding(appender, place, partition, 0, 0)
-        self._bindings[appender] = binding
-        binding.fence = partial(self._fenced, binding)
-        self._segments.writers.claim((partition.key, binding.writer), turn, binding.fence)
+        writer = segment.writer(ProducerNamespace.SEGMENT_SEED, appender.connection_id.bytes)
+        binding = self._bindings[appender] = Binding(appender, place, writer)
+        writer.claim(turn, partial(self._fenced, binding))
         return binding
 
     def ready(self, binding: Binding, level: int) -> None:
@@ -184,17 +177,21 @@ class Appends:
         self._stop_timer(binding)
         while binding.pieces and not binding.dead:
             pieces = _draw(binding)
-            run = _run_of(binding, pieces)
-            size = len(run.payload)
+            end = pieces[-1].end
+            count = sum(piece.event_count for piece in pieces)
+            payload = pieces[0].data if len(pieces) == 1 else b"".join(each.data for each in pieces)
+            size = len(payload)
             # Before the append, which may be committed, and answered, before it returns.
             binding.collected_bytes -= size
             binding.waiting += 1
             try:
-                self._segments.append(
-                    binding.partition,
-                    run,
+                binding.writer.append(
+                    binding.appended,
+                    end,
+                    count,
+                    payload,
                     timeout_s=self._timeout_s,
-                    done=partial(self._done, binding, run.end, size),
+                    done=partial(self._done, binding, end, size),
                     client=self._account,
                 )
             except PacelineError as error:
@@ -204,7 +201,7 @@ class Appends:
                 self._not_appended(binding, error)
                 return
             binding.stalled_until = None
-            binding.appended = run.end
+            binding.appended = end
 
     def _not_appended(self, binding: Binding, error: PacelineError) -> None:
         now = trio.current_time()
@@ -220,9 +217,8 @@ class Appends:
         binding.timer = None
         self.flush(binding)
 
-    def _done(
-        self, binding: Binding, end: int, size: int, result: ProduceResult | PacelineError
-    ) -> None:
+    def _done(self, binding: Binding, end: int, size: int, result: object) -> None:
+        """The log is done with a run: committed, unless ``result`` is an error."""
         binding.waiting -= 1
         self._give_back(size)
         if isinstance(result, PacelineError):
@@ -251,8 +247,9 @@ class Appends:
             reply = reply_to(error, name, host, binding.appender.connection_id)
         concerned = [binding]
         if not isinstance(reply, ErrorMessage):
-            key = binding.partition.key
-            concerned = [each for each in self._bindings.values() if each.partition.key == key]
+            key = binding.writer.segment.key
+            bindings = self._bindings.values()
+            concerned = [each for each in bindings if each.writer.segment.key == key]
         for each in concerned:
             each.silent = each.silent or isinstance(reply, WrongHost)
             self._bury(each)
@@ -277,8 +274,7 @@ class Appends:
         dropped = sum(len(piece.data) for piece in binding.pieces)
         binding.pieces.clear()
         binding.collected_bytes = 0
-        if binding.fence is not None:
-            self._segments.writers.release((binding.partition.key, binding.writer), binding.fence)
+        binding.writer.release()
         if dropped:
             self._give_back(dropped)
 
@@ -296,14 +292,3 @@ def _draw(binding: Binding) -> list[_Piece]:
         pieces.append(binding.pieces.popleft())
         size += len(pieces[-1].data)
     return pieces
-
-
-def _run_of(binding: Binding, pieces: list[_Piece]) -> Run:
-    return Run(
-        ProducerNamespace.SEGMENT_SEED,
-        binding.writer,
-        binding.appended,
-        pieces[-1].end,
-        sum(piece.event_count for piece in pieces),
-        pieces[0].data if len(pieces) == 1 else b"".join(piece.data for piece in pieces),
-    )

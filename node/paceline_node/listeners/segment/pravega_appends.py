@@ -30,11 +30,9 @@ from paceline.wire.segment.names import SegmentPlace, place_of
 from paceline_node.listeners.segment.appends import LISTENER
 from paceline_node.listeners.segment.errors import NOT_NOW
 from paceline_node.listeners.segment.pravega_errors import reply_to
-from paceline_node.replication.partition import Partition, ProduceResult
+from paceline_node.services.led_segments import LedSegment, SegmentWriter
 from paceline_node.services.segment_writers import Turn
 from paceline_node.services.segments import OpenSegment, SegmentService
-from paceline_node.storage.byte_segment_batches import Run
-from paceline_node.storage.byte_segment_state import writer_key
 
 _PRAVEGA = ProducerNamespace.SEGMENT_PRAVEGA
 _RETRY_S = 0.05
@@ -47,14 +45,13 @@ class Binding:
     """A writer and the segment that it appends to. ``level``: number of its last Event that was
     given to the log. ``dead``: nothing more is taken in, and nothing more told."""
 
-    writer: UUID
+    id: UUID
     name: str
     place: SegmentPlace
-    partition: Partition
+    writer: SegmentWriter
     level: int = w.NO_EVENT
     ready: bool = False
     dead: bool = False
-    fence: Callable[[], None] | None = None
 
 
 @dataclass(slots=True)
@@ -133,7 +130,7 @@ class PravegaAppends:
         self,
         request: w.SetupAppend,
         turn: Turn,
-        lead: Callable[[], Awaitable[tuple[SegmentPlace, Partition]]],
+        lead: Callable[[], Awaitable[tuple[SegmentPlace, LedSegment]]],
     ) -> None:
         """Answer a SetupAppend once all that the writer has stored is committed; ``lead`` finds
         the segment. One that arrived in ``turn`` and was overtaken by another connection's that
@@ -145,21 +142,20 @@ class PravegaAppends:
                 w.AppendSetup(request.request_id, request.segment, request.writer, transient.level)
             )
             return
-        place, partition = await lead()
+        place, segment = await lead()
         self._let_take(request.writer, None)
         if request.writer not in self._bindings and len(self._bindings) >= self._max_appenders:
             raise MessageTooLarge(f"more than {self._max_appenders} appenders on one connection")
         former = self._bindings.pop(request.writer, None)
         if former is not None:
             self._bury(former)
-        binding = Binding(request.writer, request.segment, place, partition)
+        writer = segment.writer(_PRAVEGA, request.writer.bytes)
+        binding = Binding(request.writer, request.segment, place, writer)
         self._bindings[request.writer] = binding
-        binding.fence = partial(self._fenced, binding)
-        self._segments.writers.claim((partition.key, request.writer.bytes), turn, binding.fence)
+        writer.claim(turn, partial(self._fenced, binding))
         if binding.dead:
             return
-        key = writer_key(_PRAVEGA, request.writer.bytes)
-        level = await self._segments.level(partition, key, timeout_s=self._timeout_s)
+        level = await writer.level(timeout_s=self._timeout_s)
         if not binding.dead:
             binding.level, binding.ready = level, True
             self._say(w.AppendSetup(request.request_id, request.segment, request.writer, level))
@@ -237,24 +233,30 @@ class PravegaAppends:
         count: int,
         payload: bytes,
     ) -> None:
-        marks = binding.partition.log.producers.marks
-        if marks.is_sealed:
+        segment = binding.writer.segment
+        if segment.is_sealed:
             raise SegmentSealed(f"{binding.name} is sealed")
-        if not isinstance(request, w.AppendBlockEnd) and request.expected != marks.end_position:
+        if not isinstance(request, w.AppendBlockEnd) and request.expected != segment.log_end:
             self._say(w.ConditionalCheckFailed(request.writer, request.event, request.request_id))
             return
         previous = binding.level
-        end = marks.end_position + len(payload)
-        run = Run(_PRAVEGA, binding.writer.bytes, previous, number, count, payload, kind)
-        reply = w.DataAppended(binding.writer, number, previous, request.request_id, end)
+        end = segment.log_end + len(payload)
+        reply = w.DataAppended(binding.id, number, previous, request.request_id, end)
         done = partial(self._done, binding, len(payload), reply)
         # Before the append, which may be committed, and answered, before it returns.
         self.inflight_bytes += len(payload)
         self._inflight_changed(len(payload))
         binding.level = number
         try:
-            self._segments.append(
-                binding.partition, run, timeout_s=self._timeout_s, done=done, client=self._account
+            binding.writer.append(
+                previous,
+                number,
+                count,
+                payload,
+                kind,
+                timeout_s=self._timeout_s,
+                done=done,
+                client=self._account,
             )
         except PacelineError:
             binding.level = previous
@@ -285,13 +287,8 @@ class PravegaAppends:
             return 0
         return len(sizes) if max(sizes, default=0) <= largest else 0
 
-    def _done(
-        self,
-        binding: Binding,
-        size: int,
-        reply: w.DataAppended,
-        result: ProduceResult | PacelineError,
-    ) -> None:
+    def _done(self, binding: Binding, size: int, reply: w.DataAppended, result: object) -> None:
+        """The log is done with an append: committed, unless ``result`` is an error."""
         self._give_back(size)
         if isinstance(result, PacelineError):
             self._fail(binding, result, reply.request_id)
@@ -326,7 +323,7 @@ class PravegaAppends:
             )
         )
 
-    async def merge(self, request: w.MergeSegments, partition: Partition) -> None:
+    async def merge(self, request: w.MergeSegments, segment: LedSegment) -> None:
         """Append what a transient segment holds, once. Raises as :meth:`set_up`, StorageFull."""
         transient = self._transients.get(request.source)
         if transient is None:
@@ -334,17 +331,21 @@ class PravegaAppends:
             return
         payload = bytes(transient.data)
         key = hashlib.blake2b(transient.writer.bytes + payload, digest_size=_KEY_BYTES).digest()
-        level = await self._segments.level(
-            partition, writer_key(_PRAVEGA, key), timeout_s=self._timeout_s
-        )
+        writer = segment.writer(_PRAVEGA, key)
+        level = await writer.level(timeout_s=self._timeout_s)
         if level == w.NO_EVENT and payload:
             count = self._count_events(payload)
             kind = PayloadKind.EVENTS if count else PayloadKind.RAW
-            run = Run(_PRAVEGA, key, w.NO_EVENT, transient.level, max(1, count), payload, kind)
-            await self._segments.append_and_wait(
-                partition, run, timeout_s=self._timeout_s, client=self._account
+            await writer.append_and_wait(
+                w.NO_EVENT,
+                transient.level,
+                max(1, count),
+                payload,
+                kind,
+                timeout_s=self._timeout_s,
+                client=self._account,
             )
-        end = partition.log.producers.marks.end_position
+        end = segment.log_end
         self._forget_transients(transient.writer)
         self._say(w.SegmentsMerged(request.request_id, request.target, request.source, end))
 
@@ -369,6 +370,4 @@ class PravegaAppends:
 
     def _bury(self, binding: Binding) -> None:
         binding.dead = True
-        if binding.fence is not None:
-            key = (binding.partition.key, binding.writer.bytes)
-            self._segments.writers.release(key, binding.fence)
+        binding.writer.release()

@@ -37,9 +37,8 @@ from paceline_node.listeners.segment.reading import (
 )
 from paceline_node.listeners.segment.requests import RequestTimes
 from paceline_node.observe.metrics import OK, RequestMeters
-from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
-from paceline_node.services.segment_reads import bounds_of
+from paceline_node.services.led_segments import LedSegment
 from paceline_node.services.segment_writers import Turn
 from paceline_node.services.segments import SegmentService
 
@@ -70,7 +69,7 @@ class PravegaRequests:
         self._times = times
         self._meters = meters
         self._end = end
-        self._tails = TailReads(env, segments, times.read_s)
+        self._tails = TailReads(env, times.read_s)
         self._handlers: dict[type[SegmentMessage], _Handler] = {
             w.MergeSegments: self._merge,
             w.ReadSegment: self._read,
@@ -122,7 +121,7 @@ class PravegaRequests:
         else:
             self._outbox.send(reply)
 
-    async def _leading(self, name: str, operation: Operation) -> tuple[SegmentPlace, Partition]:
+    async def _leading(self, name: str, operation: Operation) -> tuple[SegmentPlace, LedSegment]:
         place = place_of(name)
         if place is None:
             raise UnknownTopicOrPartition(f"{name!r} names no segment")
@@ -150,8 +149,8 @@ class PravegaRequests:
         await self._appends.set_up(request, turn, lead)
 
     async def _merge(self, request: w.MergeSegments) -> None:
-        _, partition = await self._leading(request.target, Operation.PRODUCE)
-        await self._appends.merge(request, partition)
+        _, segment = await self._leading(request.target, Operation.PRODUCE)
+        await self._appends.merge(request, segment)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -160,8 +159,8 @@ class PravegaRequests:
         name, position = request.segment, request.offset
         if request.suggested_length < 0 or position < 0:
             raise InvalidRequest(f"offset {position}, length {request.suggested_length}")
-        _, partition = await self._leading(name, Operation.CONSUME)
-        bounds = await self._tails.bounds(partition, position, request.suggested_length)
+        _, segment = await self._leading(name, Operation.CONSUME)
+        bounds = await self._tails.bounds(segment, position, request.suggested_length)
         if position < bounds.start:
             self._outbox.send(
                 w.SegmentIsTruncated(request.request_id, name, bounds.start, "", position)
@@ -171,9 +170,9 @@ class PravegaRequests:
         async with self._outbox.reading(wanted):
             data = b""
             if request.suggested_length and position < bounds.end:
-                parts = await self._segments.reads.read(partition, position, wanted)
+                parts = await segment.read(position, wanted)
                 data = b"".join(parts)[:wanted]
-                bounds = bounds_of(partition)
+                bounds = segment.bounds()
             await self._outbox.room()
             at_tail = position + len(data) >= bounds.end
             at_end = at_tail and bounds.is_sealed
@@ -184,8 +183,8 @@ class PravegaRequests:
     # --- administration ---------------------------------------------------------------------------
 
     async def _info(self, request: w.GetStreamSegmentInfo) -> None:
-        _, partition = await self._leading(request.segment, Operation.DESCRIBE)
-        info = await self._segments.info(partition, timeout_s=self._times.append_s)
+        _, segment = await self._leading(request.segment, Operation.DESCRIBE)
+        info = await segment.info(timeout_s=self._times.append_s)
         self._outbox.send(
             w.StreamSegmentInfo(
                 request.request_id,
@@ -214,13 +213,13 @@ class PravegaRequests:
         self._outbox.send(w.SegmentDeleted(request.request_id, request.segment))
 
     async def _seal(self, request: w.SealSegment) -> None:
-        _, partition = await self._leading(request.segment, Operation.ALTER)
-        await self._segments.seal(partition, timeout_s=self._times.append_s)
+        _, segment = await self._leading(request.segment, Operation.ALTER)
+        await segment.seal(timeout_s=self._times.append_s)
         self._outbox.send(w.SegmentSealed(request.request_id, request.segment))
 
     async def _truncate(self, request: w.TruncateSegment) -> None:
-        _, partition = await self._leading(request.segment, Operation.ALTER)
-        await self._segments.truncate(partition, request.offset, timeout_s=self._times.append_s)
+        _, segment = await self._leading(request.segment, Operation.ALTER)
+        await segment.truncate(request.offset, timeout_s=self._times.append_s)
         self._outbox.send(w.SegmentTruncated(request.request_id, request.segment))
 
     # --- tables -----------------------------------------------------------------------------------

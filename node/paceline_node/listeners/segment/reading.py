@@ -6,9 +6,8 @@ import trio
 
 from paceline.errors import OffsetOutOfRange
 from paceline_node.env import Env
-from paceline_node.replication.partition import Partition
-from paceline_node.services.segment_reads import SegmentBounds, bounds_of
-from paceline_node.services.segments import SegmentService
+from paceline_node.services.led_segments import LedSegment
+from paceline_node.services.segment_reads import SegmentBounds
 
 MAX_READ_REPLY_BYTES = 2 * 1024 * 1024
 LEAST_READ_BYTES = 8
@@ -17,9 +16,8 @@ LEAST_READ_BYTES = 8
 class TailReads:
     """One connection's waits for data, each of at most ``wait_s``."""
 
-    def __init__(self, env: Env, segments: SegmentService, wait_s: float) -> None:
+    def __init__(self, env: Env, wait_s: float) -> None:
         self._env = env
-        self._segments = segments
         self._wait_s = wait_s
         self._waits: dict[trio.CancelScope, None] = {}
         self._hurries = False
@@ -31,7 +29,7 @@ class TailReads:
             scope.cancel()
 
     async def bounds(
-        self, partition: Partition, position: int, suggested_length: int
+        self, segment: LedSegment, position: int, suggested_length: int
     ) -> SegmentBounds:
         """What may be read, once there is something at ``position`` or nothing came in time.
 
@@ -39,23 +37,23 @@ class TailReads:
         """
         deadline = self._env.now() + self._wait_s
         while True:
-            partition.check_serving()
-            bounds = bounds_of(partition)
+            segment.check_serving()
+            bounds = segment.bounds()
             if position > bounds.log_end:
                 raise OffsetOutOfRange(
-                    f"{partition}: byte {position} is beyond the end {bounds.log_end}"
+                    f"{segment}: byte {position} is beyond the end {bounds.log_end}"
                 )
             left_s = deadline - self._env.now()
             at_end = position >= bounds.end
             pointless = bounds.is_sealed or not suggested_length or self._hurries
             if not at_end or pointless or left_s <= 0:
                 return bounds
-            await self._wait_for_more(partition, left_s)
+            await self._wait_for_more(segment, left_s)
 
-    async def _wait_for_more(self, partition: Partition, wait_s: float) -> None:
+    async def _wait_for_more(self, segment: LedSegment, wait_s: float) -> None:
         with trio.CancelScope() as scope:
             self._waits[scope] = None
             try:
-                await self._segments.wait_readable(partition, partition.high_watermark, wait_s)
+                await segment.wait_for_more(wait_s)
             finally:
                 del self._waits[scope]

@@ -15,7 +15,6 @@ import trio
 
 from paceline.errors import ErrorCode, PacelineError, TopicAlreadyExists
 from paceline.values import dataclass
-from paceline.wire.batch import ProducerNamespace
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.faults import ReplyCode
 from paceline.wire.segment.names import SegmentPlace, place_of
@@ -30,12 +29,11 @@ from paceline_node.listeners.segment.reading import (
     TailReads,
 )
 from paceline_node.observe.metrics import OK, RequestMeters
-from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
-from paceline_node.services.segment_reads import SegmentBounds, bounds_of
+from paceline_node.services.led_segments import LedSegment
+from paceline_node.services.segment_reads import SegmentBounds
 from paceline_node.services.segment_writers import Turn
 from paceline_node.services.segments import SegmentService
-from paceline_node.storage.byte_segment_state import writer_key
 
 _NO_ID_TEXT = "a connection id of zeros names no appender"
 
@@ -68,7 +66,7 @@ class SegmentRequests:
         self._appends = appends
         self._times = times
         self._meters = meters
-        self._tails = TailReads(env, segments, times.read_s)
+        self._tails = TailReads(env, times.read_s)
         self._handlers: dict[type[m.SegmentMessage], Callable[[Any, SegmentPlace], Awaitable[None]]]
         self._handlers = {
             m.ReadSegment: self._read,
@@ -101,15 +99,14 @@ class SegmentRequests:
             return
         arrived = self._env.now()
         try:
-            partition = await self._segments.leading(self._principal, Operation.PRODUCE, place)
+            segment = await self._segments.leading(self._principal, Operation.PRODUCE, place)
             if step.replaced is not None:
                 # Its own set-up stood before this one in line: nobody else's, so nobody is fenced.
                 self._appends.unbind(step.replaced)
-            binding = self._appends.bind(appender, place, partition, turn)
-            key = writer_key(ProducerNamespace.SEGMENT_SEED, connection_id.bytes)
+            binding = self._appends.bind(appender, place, segment, turn)
             level = 0
             if not binding.dead:
-                level = await self._segments.level(partition, key, timeout_s=self._times.append_s)
+                level = await binding.writer.level(timeout_s=self._times.append_s)
         except PacelineError as error:
             appender.fail()
             self._appends.refused(appender)
@@ -168,25 +165,25 @@ class SegmentRequests:
         self._outbox.send(m.SegmentDeleted(request.segment))
 
     async def _seal(self, request: m.SealSegment, place: SegmentPlace) -> None:
-        partition = await self._segments.leading(self._principal, Operation.ALTER, place)
-        await self._segments.seal(partition, timeout_s=self._times.append_s)
+        segment = await self._segments.leading(self._principal, Operation.ALTER, place)
+        await segment.seal(timeout_s=self._times.append_s)
         self._outbox.send(m.SegmentSealed(request.segment))
 
     async def _truncate(self, request: m.TruncateSegment, place: SegmentPlace) -> None:
-        partition = await self._segments.leading(self._principal, Operation.ALTER, place)
-        await self._segments.truncate(partition, request.offset, timeout_s=self._times.append_s)
+        segment = await self._segments.leading(self._principal, Operation.ALTER, place)
+        await segment.truncate(request.offset, timeout_s=self._times.append_s)
         self._outbox.send(m.SegmentTruncated(request.segment))
 
     async def _info(self, request: m.GetStreamSegmentInfo, place: SegmentPlace) -> None:
         name = request.segment
         try:
-            partition = await self._segments.leading(self._principal, Operation.DESCRIBE, place)
+            segment = await self._segments.leading(self._principal, Operation.DESCRIBE, place)
         except PacelineError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             self._outbox.send(m.StreamSegmentInfo(name, False, True, True, 0, 0, 0))
             return
-        info = await self._segments.info(partition, timeout_s=self._times.append_s)
+        info = await segment.info(timeout_s=self._times.append_s)
         bounds = info.bounds
         self._outbox.send(
             m.StreamSegmentInfo(
@@ -208,8 +205,8 @@ class SegmentRequests:
             text = f"offset {position}, length {request.suggested_length}: neither may be negative"
             self._outbox.send(m.ErrorMessage(m.NO_ID, name, text, ReplyCode.ILLEGAL_ARGUMENT))
             return
-        partition = await self._segments.leading(self._principal, Operation.CONSUME, place)
-        bounds = await self._tails.bounds(partition, position, request.suggested_length)
+        segment = await self._segments.leading(self._principal, Operation.CONSUME, place)
+        bounds = await self._tails.bounds(segment, position, request.suggested_length)
         wanted = request.suggested_length and max(LEAST_READ_BYTES, request.suggested_length)
         if position < bounds.start:
             self._outbox.send(m.SegmentIsTruncated(name, bounds.start))
@@ -219,18 +216,18 @@ class SegmentRequests:
             async with self._outbox.reading(budget):
                 parts: list[memoryview] = []
                 if wanted and position < bounds.end:
-                    parts = await self._segments.reads.read(partition, position, budget)
-                sent = await self._send_data(partition, name, position, parts, wanted)
+                    parts = await segment.read(position, budget)
+                sent = await self._send_data(segment, name, position, parts, wanted)
             position += sent
             wanted -= sent
-            bounds = bounds_of(partition)
+            bounds = segment.bounds()
             if wanted == 0 or position >= bounds.end:
                 return
-            partition.check_serving()
+            segment.check_serving()
 
     async def _send_data(
         self,
-        partition: Partition,
+        segment: LedSegment,
         name: str,
         position: int,
         parts: list[memoryview],
@@ -245,7 +242,7 @@ class SegmentRequests:
             await self._outbox.room()
             flags = m.ReadFlags.NONE
             if not rest:
-                flags = _flags_at(position + len(data), bounds_of(partition))
+                flags = _flags_at(position + len(data), segment.bounds())
             self._outbox.send(m.SegmentRead(name, position, flags, bytes(data)))
             position += len(data)
             if not rest:
