@@ -42,16 +42,31 @@ class SyncFailed(OSError):
     """A sync of a file or a directory failed: what it was to keep may be gone."""
 
 
-class File(Protocol):
+class ReadableFile(Protocol):
+    """What may be sent to others: a file of the data directory, or what stands for one that lies
+    elsewhere. All methods raise OSError."""
+
+    @property
+    def path(self) -> str: ...
+
+    def pread(self, size: int, position: int) -> bytes | None:
+        """As :meth:`read`, inline; None where there is no reading without waiting."""
+
+    async def read(self, size: int, position: int) -> bytes:
+        """Up to ``size`` bytes at ``position``: for large or cold reads. Of the data directory's
+        files a thread reads."""
+
+    def fileno(self) -> int | None:
+        """Descriptor for ``sendfile``, or None where there is none (in-memory disks)."""
+
+
+class File(ReadableFile, Protocol):
     """One open file of the data directory.
 
     Reads and writes that may sit between a role check and an append are synchronous and go to the
     page cache (DESIGN 1.2); syncing (:meth:`Disk.sync`) and large reads are async and run in
     threads. All methods raise OSError.
     """
-
-    @property
-    def path(self) -> str: ...
 
     def size(self) -> int:
         """Current length in bytes."""
@@ -67,17 +82,10 @@ class File(Protocol):
         """Overwrite bytes at ``position``; may extend the file."""
 
     def pread(self, size: int, position: int) -> bytes:
-        """Up to ``size`` bytes at ``position``, inline: for reads of at most about 1 MiB that the
-        page cache likely holds."""
-
-    async def read(self, size: int, position: int) -> bytes:
-        """As :meth:`pread`, in a thread: for large or cold reads."""
+        """Inline, never None: for reads of at most about 1 MiB that the page cache likely holds."""
 
     def truncate(self, size: int) -> None:
         """Cut or extend to ``size`` bytes."""
-
-    def fileno(self) -> int | None:
-        """Descriptor for ``sendfile``, or None where there is none (in-memory disks)."""
 
     def close(self) -> None:
         """Release the file; idempotent; does not sync."""

@@ -397,6 +397,8 @@ def _read_if_small(chunk: Chunk) -> Chunk:
         data = chunk.file.pread(chunk.size, chunk.position)
     except CorruptMessage as error:
         raise unreadable(error) from error
+    if data is None:
+        return chunk
     if len(data) != chunk.size:
         raise ended_early(chunk.file, chunk.position + len(data))
     return data

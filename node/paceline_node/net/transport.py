@@ -17,7 +17,7 @@ import trio
 
 from paceline.errors import CorruptMessage
 from paceline.values import dataclass
-from paceline_node.env import Bytes, File
+from paceline_node.env import Bytes, ReadableFile
 from paceline_node.net.leaving import ClientStream, Leaving
 
 _JOIN_BYTES = 64 * 1024
@@ -32,7 +32,7 @@ class FilePart:
     """``size`` bytes of ``file`` from ``position``, to be sent as they are. The file must stay
     open, and the range unchanged, until it is sent."""
 
-    file: File
+    file: ReadableFile
     position: int
     size: int
 
@@ -200,7 +200,7 @@ class SocketTransport:
             position += sent
 
 
-async def read_part(file: File, size: int, position: int) -> bytes:
+async def read_part(file: ReadableFile, size: int, position: int) -> bytes:
     """Up to ``size`` bytes in a thread; an end of file there is an OSError. Raises CorruptMessage
     where the disk has lost them."""
     data = await file.read(size, position)
@@ -209,11 +209,11 @@ async def read_part(file: File, size: int, position: int) -> bytes:
     return data
 
 
-def ended_early(file: File, position: int) -> OSError:
+def ended_early(file: ReadableFile, position: int) -> OSError:
     return OSError(errno.EIO, f"file ends at {position} while a range of it is sent", file.path)
 
 
-async def _read_to_send(file: File, size: int, position: int) -> bytes:
+async def _read_to_send(file: ReadableFile, size: int, position: int) -> bytes:
     try:
         return await read_part(file, size, position)
     except CorruptMessage as error:

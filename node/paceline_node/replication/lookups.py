@@ -50,7 +50,7 @@ def find_offset(
     epoch = partition.leader_epoch
     log = partition.log
     if spec == OffsetSpec.EARLIEST:
-        return FoundOffset(log.log_start_offset, -1, epoch)
+        return FoundOffset(log.tiers.start_offset, -1, epoch)
     end = _readable_end(partition, isolation)
     if spec == OffsetSpec.LATEST:
         return FoundOffset(end, -1, epoch)

@@ -46,7 +46,7 @@ from paceline_node.replication.trims import Trims
 from paceline_node.replication.waiters import AckWatchers, OffsetWaiters, Waiter
 from paceline_node.storage.log import Log
 from paceline_node.storage.producer_state import ProducerKey, key_of_id
-from paceline_node.storage.reading import LogSlice
+from paceline_node.storage.reading import LocalSlice
 from paceline_node.storage.transactions import AbortedTransaction
 
 __all__ = [
@@ -344,7 +344,7 @@ class Partition:
 
         Raises NotLeader (unless ``from_follower``), FencedLeaderEpoch, UnknownLeaderEpoch,
         OffsetOutOfRange; OffsetNotAvailable on a follower that does not know it to be committed;
-        CorruptMessage where the log is damaged. No read goes beyond the high watermark (I11).
+        InOlderTier (``older_reads.py``); CorruptMessage. No read passes the high watermark (I11).
         """
         self.check_epoch(current_leader_epoch)
         leading = self.replica.leader is not None
@@ -356,7 +356,7 @@ class Partition:
         if offset < start or offset > end:
             if not leading and offset > end:
                 raise OffsetNotAvailable(f"{self}: offset {offset} has not reached this follower")
-            raise OffsetOutOfRange(f"{self}: offset {offset} is outside {start}..{end}")
+            raise log.tiers.outside(offset, start)
         found = self._locate(offset, max_bytes, committed) if offset < committed else None
         aborted: Sequence[AbortedTransaction] = ()
         if found is not None and isolation == Isolation.READ_COMMITTED:
@@ -365,13 +365,13 @@ class Partition:
             found,
             self.replica.high_watermark,
             self.last_stable_offset,
-            start,
+            start if log.tiers.older is None else log.tiers.start_offset,
             end,
             self.replica.leader_epoch,
             aborted,
         )
 
-    def _locate(self, offset: int, max_bytes: int, end: int) -> LogSlice | None:
+    def _locate(self, offset: int, max_bytes: int, end: int) -> LocalSlice | None:
         try:
             return self.log.locate(offset, max_bytes, end)
         except CorruptMessage as error:

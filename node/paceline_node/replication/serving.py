@@ -38,7 +38,7 @@ from paceline_node.net.transport import FilePart
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.replication.replica import ACCEPTED, FetchCheck, FollowerIdentity
-from paceline_node.storage.reading import LogSlice
+from paceline_node.storage.reading import LocalSlice
 
 _INLINE_BYTES = 128 * 1024
 """Slices up to this are read into the answer, which then leaves in one write; larger ones are sent
@@ -416,7 +416,7 @@ def _has_notice(partition: Partition, position: FetchPartition) -> bool:
     )
 
 
-def _chunk(found: LogSlice) -> Chunk:
+def _chunk(found: LocalSlice) -> Chunk:
     if found.size <= _INLINE_BYTES:
         return found.read()
     return FilePart(found.file, found.position, found.size)

@@ -23,14 +23,25 @@ from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, TopicId
 from paceline.values import dataclass
 from paceline_node.env import Env
 from paceline_node.net.deadlines import Deadline, Deadlines
+from paceline_node.replication.older_reads import read_older
 from paceline_node.replication.partition import Partition, ReadResult
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.open_reads import ReadableTopic
 from paceline_node.services.records import RecordService, Refused
+from paceline_node.storage.tiers import InOlderTier
 from paceline_node.stretches import Work, at_once
 from paceline_node.turns import Turns
 
-__all__ = ["FetchLimits", "FetchService", "Outcome", "ParkedFetch", "ReadResult", "Wanted", "Wish"]
+__all__ = [
+    "FetchLimits",
+    "FetchService",
+    "InOlderTier",
+    "Outcome",
+    "ParkedFetch",
+    "ReadResult",
+    "Wanted",
+    "Wish",
+]
 
 _Ends = dict[Partition, int]
 _LOOK_AGAIN_S = 0.02
@@ -106,8 +117,8 @@ class FetchService:
     def fetch(self, wish: Wish, answer: Answer) -> ParkedFetch | None:
         """Answer now, with one outcome for each part, in order; or return the fetch as parked: it
         answers by itself later, unless :meth:`ParkedFetch.abandon` is called because nobody waits
-        for it any more."""
-        outcomes, ready = self._read_now(wish)
+        for it any more. Raises InOlderTier for what :meth:`fetch_in_turns` alone can find."""
+        outcomes, ready = at_once(self._reading(wish, raises_older=True))
         if ready or wish.wait_s <= 0:
             self._count(wish, outcomes)
             answer(outcomes)
@@ -123,6 +134,7 @@ class FetchService:
             ends: _Ends = {}
             outcomes, ready = await self._turns.run(self._reading(wish, ends))
             if ready or trio.current_time() >= until:
+                await self._read_older(wish, outcomes)
                 self._count(wish, outcomes)
                 return outcomes
             await self._anything_new(ends, wish.isolation, until)
@@ -170,7 +182,9 @@ class FetchService:
     def _read_now(self, wish: Wish) -> _Read:
         return at_once(self._reading(wish))
 
-    def _reading(self, wish: Wish, ends: _Ends | None = None) -> Work[_Read]:
+    def _reading(
+        self, wish: Wish, ends: _Ends | None = None, *, raises_older: bool = False
+    ) -> Work[_Read]:
         """``ends`` is told beyond which offset there would be more."""
         budget = min(wish.max_bytes, self._limits.max_bytes)
         outcomes: list[Outcome] = []
@@ -193,6 +207,8 @@ class FetchService:
                 )
                 read = _read(partition, wanted, wish, budget - total)
             except PacelineError as error:
+                if raises_older and isinstance(error, InOlderTier):
+                    raise
                 outcomes.append(self._records.refusal(error, wanted.topic, wanted.partition))
                 ready = True
                 continue
@@ -205,6 +221,24 @@ class FetchService:
                     total += found.size
             outcomes.append(read)
         return outcomes, ready or total >= max(1, wish.min_bytes)
+
+    async def _read_older(self, wish: Wish, outcomes: list[Outcome]) -> None:
+        """Wait for what was refused because an older tier has it, as far as there is room."""
+        left = min(wish.max_bytes, self._limits.max_bytes) - sum(map(size_of, outcomes))
+        for at, (wanted, outcome) in enumerate(zip(wish.parts, outcomes, strict=True)):
+            if not isinstance(outcome, Refused) or not isinstance(outcome.error, InOlderTier):
+                continue
+            partition = self._records.hosted(wanted.topic, wanted.partition)
+            if partition is None:
+                continue
+            most = min(wanted.max_bytes, max(left, 1))
+            try:
+                read = await read_older(partition, wanted.offset, most, wish.isolation)
+            except PacelineError as error:
+                outcomes[at] = self._records.refusal(error, wanted.topic, wanted.partition)
+                continue
+            outcomes[at] = read
+            left -= size_of(read)
 
     def _note_end(self, ends: _Ends, wanted: Wanted, isolation: Isolation) -> None:
         """Beyond what is there already: less than ``min_bytes`` does not wake a fetch again. A

@@ -15,7 +15,10 @@ from paceline.types import Compression, Isolation
 from paceline.wire.batch import BatchHeader, verify
 from paceline.wire.records import Record, decode_records
 from paceline_node.env import Env
+from paceline_node.replication.older_reads import read_older
 from paceline_node.replication.partition import Partition
+from paceline_node.storage.reading import LocalSlice
+from paceline_node.storage.tiers import InOlderTier
 from paceline_node.storage.transactions import AbortedTransaction, is_aborted
 
 _INLINE_BYTES = 64 * 1024
@@ -69,14 +72,19 @@ class RecordScan:
                 return None
 
     async def _read(self) -> bool:
-        read = self._replica.read(
-            self.position, self._max_bytes, self._isolation, from_follower=self._from_follower
-        )
+        asked = self.position, self._max_bytes, self._isolation
+        try:
+            read = self._replica.read(*asked, from_follower=self._from_follower)
+        except InOlderTier:
+            read = await read_older(self._replica, *asked)
         self.high_watermark, found = read.high_watermark, read.slice
         if found is None:
             return False
         self._aborted = read.aborted
-        self._data = await found.read_async() if found.size > _INLINE_BYTES else found.read()
+        if isinstance(found, LocalSlice) and found.size <= _INLINE_BYTES:
+            self._data = found.read()
+        else:
+            self._data = await found.read_async()
         self._batches = found.batches(self._data)
         self._last_offset = found.next_offset - 1
         return True

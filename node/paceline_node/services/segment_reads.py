@@ -11,6 +11,7 @@ from paceline.wire.batch import BatchHeader, read_extension, verify
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.storage.byte_positions import batch_at, batch_holding_offset, first_position
 from paceline_node.storage.byte_segment_state import DATA_KINDS
+from paceline_node.storage.reading import LocalSlice
 
 _INLINE_BYTES = 64 * 1024
 _CURSORS = 4096
@@ -63,8 +64,10 @@ class SegmentReads:
             read = partition.read(offset, max_bytes, from_follower=True)
             if read.slice is None:
                 raise OffsetOutOfRange(f"{partition}: byte {position} is not committed")
-            large = read.slice.size > _INLINE_BYTES
-            data = await read.slice.read_async() if large else read.slice.read()
+            if isinstance(read.slice, LocalSlice) and read.slice.size <= _INLINE_BYTES:
+                data = read.slice.read()
+            else:
+                data = await read.slice.read_async()
             try:
                 parts, end = _payloads(read.slice.batches(data), data, position)
             except CorruptMessage:

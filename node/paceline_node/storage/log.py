@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
-from paceline.errors import OffsetOutOfRange, StorageError, StorageFull
+from paceline.errors import StorageError, StorageFull
 from paceline.wire.batch_header import BatchHeader
-from paceline_node.env import Bytes, Env, is_full
+from paceline_node.env import Bytes, Env
 from paceline_node.storage import (
     checkpoint,
     compaction_file,
@@ -35,16 +35,18 @@ from paceline_node.storage import (
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.durability import UNMARKED, Durability, Mark, Marked, SyncTicket
 from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.log_failure import LogFailure
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.offset_assignment import Appended, Placed
 from paceline_node.storage.partition_file import PartitionIdentity, read_metadata, write_identity
 from paceline_node.storage.producers import FrozenTable, read_detail
-from paceline_node.storage.reading import LogSlice
+from paceline_node.storage.reading import LocalSlice
 from paceline_node.storage.recovery import Recovered, RecoveryHints, RecoveryReport, recover
 from paceline_node.storage.repair import Replaced
 from paceline_node.storage.retention import RetentionLimits, expired_count
 from paceline_node.storage.segment import Hole, Segment
 from paceline_node.storage.segment_files import SegmentFiles
+from paceline_node.storage.tiers import Tiers
 
 
 class Log:
@@ -68,7 +70,8 @@ class Log:
         self.damaged: tuple[DamagedRange, ...] = parts.report.damaged
         self.epochs = parts.epochs
         self.state, self.producers = parts.state, parts.state.table
-        self.failed: OSError | None = None
+        self._failure = LogFailure(identity)
+        self.fail, self.disk_errors = self._failure.note, self._failure.disk_errors
         self.closed = False  # by its owner: what fails then is not the disk's fault
         self.mark: Mark = UNMARKED
         self.version = 0  # counts cuts and replacements: compared by who reads beside the log
@@ -78,6 +81,7 @@ class Log:
         self._durability = Durability(path, self.log_start_offset)
         self.checkpointed: dict[int, int] = {}  # the active segment's size then, by base offset
         self._files = SegmentFiles(env.disk, path, parts.segments, self._durability)
+        self.tiers = Tiers(self)
         self.prove, self.is_proven = self._durability.prove, self._durability.is_proven
         self.watch_reads, self.doubt = self._files.watch_reads, self._files.tell
 
@@ -128,8 +132,8 @@ class Log:
         Raises OSError: then the next open must not be. Files are closed in any case.
         """
         try:
-            with self.disk_errors():
-                self._check_usable()
+            with self._failure.disk_errors():
+                self._failure.check()
                 with contextlib.suppress(StorageFull):  # the next open reads more instead
                     self.seal_files(self._files.active)
             await settling.sync(self._disk, self)
@@ -143,13 +147,14 @@ class Log:
         self.closed = True
         self._durability.close()
         self._files.close()
-        self.failed = self.failed or OSError(errno.EBADF, "the log is closed", self.path)
-
-    def fail(self, error: OSError) -> None:
-        """Refuse all further appends: the disk under this log cannot be trusted any more."""
-        self.failed = self.failed or error
+        self.fail(OSError(errno.EBADF, "the log is closed", self.path))
 
     # --- facts --------------------------------------------------------------------------------
+
+    @property
+    def failed(self) -> OSError | None:
+        """Why the disk under this log cannot be trusted any more: it refuses all appends."""
+        return self._failure.error
 
     @property
     def is_damaged(self) -> bool:
@@ -234,7 +239,7 @@ class Log:
         return appended
 
     def _append(self, data: Bytes, placed: Sequence[Placed], end: int, now_ms: int) -> Appended:
-        self._check_usable()
+        self._failure.check()
         if not placed:
             raise AssertionError(f"{self}: an append without a batch")
         size = len(data)
@@ -251,7 +256,7 @@ class Log:
             self._files.name_active()
             start = active.file.append([data])
         except OSError as error:
-            raise self._write_error(error) from error
+            raise self._failure.of_write(error) from error
         assert start == active.size, f"{active}: wrote at {start}, expected {active.size}"
         if active.created_ms < 0:
             active.created_ms = now_ms
@@ -261,38 +266,6 @@ class Log:
             self.producers.note(header, detail, offset)
         self._durability.appended(active.file, placed)
         return Appended(placed[0][2], end - 1, size)
-
-    def _check_usable(self) -> None:
-        if self.failed is not None:
-            raise StorageError(f"{self.identity}: {self.failed}")
-
-    def _write_error(self, error: OSError) -> StorageFull | StorageError:
-        """What to raise for a failed write; one without room or descriptor has changed nothing."""
-        if is_full(error):
-            return StorageFull(f"{self.identity}: {error.strerror}")
-        return self._broken(error)
-
-    @contextlib.contextmanager
-    def _errors(self, judge: Callable[[OSError], StorageFull | StorageError]) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise judge(error) from error
-
-    @contextlib.contextmanager
-    def disk_errors(self) -> Iterator[None]:
-        """Callers that look after the whole disk get the disk's own error."""
-        try:
-            yield
-        except StorageError:
-            assert self.failed is not None
-            raise self.failed from None
-        except StorageFull as error:
-            raise (error.__cause__ or error) from None
-
-    def _broken(self, error: OSError) -> StorageError:
-        self.fail(error)
-        return StorageError(f"{self.identity}: {error}")
 
     # --- rolling ------------------------------------------------------------------------------
 
@@ -305,7 +278,7 @@ class Log:
         if sealed.is_empty:
             return sealed
         self.seal_files(sealed)
-        with self._errors(self._write_error):
+        with self._failure.refusing():
             self._files.add(sealed.next_offset)
         return self._files.active
 
@@ -315,7 +288,7 @@ class Log:
         self.take_snapshot()
 
     def write_indexes(self, segment: Segment) -> None:
-        with self._errors(self._write_error):
+        with self._failure.refusing():
             self._files.name_active()
             self._durability.sync_and_close(segment.write_indexes(self._disk))
 
@@ -327,7 +300,7 @@ class Log:
         try:
             file = self.state.take(end, epoch, self._files.bases, self._written_start)
         except OSError as error:
-            raise self._write_error(error) from error
+            raise self._failure.of_write(error) from error
         if file is not None:
             self._durability.sync_and_close([file])
 
@@ -341,17 +314,17 @@ class Log:
 
     def locate(
         self, offset: int, max_bytes: int, end_offset: int, *, below_start: bool = False
-    ) -> LogSlice | None:
+    ) -> LocalSlice | None:
         """Whole batches from the one that contains ``offset``, at most ``max_bytes`` but at least
         one, none that reaches ``end_offset``; None when there is none. A follower may also have
         what lies ``below_start`` on disk.
 
-        Raises OffsetOutOfRange outside log start..end, CorruptMessage where the log is damaged.
+        Raises OffsetOutOfRange outside log start..end, InOlderTier where ``tiers.find`` has it,
+        CorruptMessage where the log is damaged.
         """
         start = self.oldest_offset if below_start else self.log_start_offset
         if not start <= offset <= self.log_end_offset:
-            known = f"{start}..{self.log_end_offset}"
-            raise OffsetOutOfRange(f"{self.identity}: offset {offset} outside {known}")
+            raise self.tiers.outside(offset, start)
         if offset >= end_offset or offset == self.log_end_offset:
             return None
         interval = self.settings.index_interval_bytes
@@ -374,32 +347,32 @@ class Log:
             return
         if offset < self.log_start_offset:
             raise ValueError(f"{self}: cannot truncate to {offset}, below the log start")
-        self._check_usable()
-        with self._errors(self._write_error):
+        self._failure.check()
+        with self._failure.refusing():
             boundary = self._files.at(offset).boundary_at_offset(offset)
             if boundary.offset < self.log_start_offset:
                 raise ValueError(f"{self}: the batch at {offset} begins below the log start")
             table_cuts.prepare(self.producers, self._files.all, boundary.offset)
             prepared = self._files.prepare(boundary)
         self.mark.lower(Marked.of(boundary.offset, self.epochs))
-        with self._errors(self._broken):
+        with self._failure.ending():
             self._files.cut_back(boundary, prepared)
         self._forget_from(boundary.offset)
 
     def end_if_cut(self, offset: int) -> int:
         """Where :meth:`truncate` would end the log. Raises CorruptMessage and as that does."""
-        with self._errors(self._write_error):
+        with self._failure.refusing():
             return self._files.at(offset).boundary_at_offset(offset).offset
 
     def begin_at(self, state: FrozenTable, *, is_kept: bool) -> None:
         """Remove everything and go on, empty, where ``state`` was taken; ``is_kept``: a snapshot
         in this log's directory says so, durably (or it is of offset 0). Raises as truncate."""
-        self._check_usable()
+        self._failure.check()
         offset = state.offset
-        with self._errors(self._write_error):
+        with self._failure.refusing():
             prepared = self._files.prepare_anew(offset)
         self.mark.lower(Marked(offset))
-        with self._errors(self._broken):
+        with self._failure.ending():
             self._files.begin_anew(offset, prepared)
         self._forget_from(0, spared=offset)
         self.epochs.clear()
@@ -446,7 +419,7 @@ class Log:
         bases = self._files.bases
         count = sum(base <= self._written_start for base in bases[1:])
         count = self.state.removable(bases, count, self._written_start)
-        with self._errors(self._broken):
+        with self._failure.ending():
             self._files.remove_oldest(count)
         self.epochs.truncate_start(self.oldest_offset)
         self.producers.forget_below(self.log_start_offset)
@@ -469,7 +442,7 @@ class Log:
             self.note_damage(*lost)
 
     def drop_snapshots_above(self, offset: int, *, spared: int = -1) -> None:
-        with self._errors(self._broken):
+        with self._failure.ending():
             if self.state.drop_above(offset, spared=spared):
                 self._durability.touch_directory()
 
@@ -484,14 +457,14 @@ class Log:
 
     def seal(self) -> None:
         """Begin a new segment now. Raises StorageFull, StorageError."""
-        self._check_usable()
+        self._failure.check()
         self._roll()
 
     def adopt(self, old: Segment, replaced: Replaced) -> None:
         """Put a repaired segment in the place of ``old``; the directory needs a sync after it, and
         ``producers`` the batches from their ``known_to`` on. Raises StorageError; LookupError when
         ``old`` was truncated or deleted meanwhile."""
-        self._check_usable()
+        self._failure.check()
         repaired = replaced.segment
         if old not in self._files.all or old.truncations != replaced.truncations:
             raise LookupError(f"{self.identity}: the damaged segment has changed")
@@ -511,11 +484,11 @@ class Log:
         """Put the announced file, opened as ``compacted``, in the place of ``old``, segments of
         this log of the same epochs and producers; the directory needs a sync then. Raises
         StorageError."""
-        self._check_usable()
+        self._failure.check()
         self._swap(old, compacted, path)
 
     def _swap(self, old: Sequence[Segment], new: Segment, path: str) -> None:
-        with self._errors(self._broken):
+        with self._failure.ending():
             self._files.swap(old, new, path)
         self.version += 1
         self._durability.replaced()

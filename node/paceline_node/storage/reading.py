@@ -19,28 +19,24 @@ from paceline.wire.batch import (
     verify,
 )
 from paceline.wire.records import decode_records
-from paceline_node.env import File
+from paceline_node.env import File, ReadableFile
 from paceline_node.storage.segment import Boundary, Segment, Step
 from paceline_node.storage.times import Witness
 
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """Whole batches in a row, in one file.
+    """Whole batches in a row, in one file, of whichever tier (DESIGN 11).
 
     Valid until the log gives up the file (retention, truncation), some time after which reading
     raises OSError; use it at once. For ``sendfile`` ask ``file.fileno()`` anew after every await.
     """
 
-    file: File
+    file: ReadableFile
     position: int
     size: int
     base_offset: int
     next_offset: int
-
-    def read(self) -> bytes:
-        """The bytes, inline: for slices of up to about 1 MiB at the end of the log."""
-        return self.file.pread(self.size, self.position)
 
     async def read_async(self) -> bytes:
         """The bytes, through a thread: for large or cold slices."""
@@ -52,9 +48,20 @@ class LogSlice:
         return iter_range(data, self.base_offset, self.next_offset)
 
 
+@dataclass(frozen=True, slots=True)
+class LocalSlice(LogSlice):
+    """A slice of a file on this node's disk."""
+
+    file: File
+
+    def read(self) -> bytes:
+        """The bytes, inline: for slices of up to about 1 MiB at the end of the log."""
+        return self.file.pread(self.size, self.position)
+
+
 def locate(
     segment: Segment, offset: int, max_bytes: int, end_offset: int, interval: int
-) -> LogSlice | None:
+) -> LocalSlice | None:
     """Whole batches from the one that contains ``offset``, as ``Log.locate`` says; None when there
     is none below ``end_offset``. ``interval`` is the distance of index entries.
 
@@ -70,7 +77,7 @@ def locate(
     return _locate(segment, offset, max_bytes, end_offset)
 
 
-def _locate(segment: Segment, offset: int, max_bytes: int, end_offset: int) -> LogSlice | None:
+def _locate(segment: Segment, offset: int, max_bytes: int, end_offset: int) -> LocalSlice | None:
     behind = _good_until(segment, offset)
     first = segment.find(offset)
     end_offset = min(end_offset, behind.offset)
@@ -81,7 +88,7 @@ def _locate(segment: Segment, offset: int, max_bytes: int, end_offset: int) -> L
     if by_size.position > end.position:
         end = max(end, min(by_size, segment.boundary_at_offset(end_offset)))
     segment.remember(end)
-    return LogSlice(
+    return LocalSlice(
         segment.file, first.position, end.position - first.position, first.base_offset, end.offset
     )
 

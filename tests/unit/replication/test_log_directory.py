@@ -211,7 +211,7 @@ async def test_a_checkpoint_under_way_does_not_list_what_is_given_up_meanwhile()
     process = await first()
     gone = await process.create(1)
     await process.directory.retire(gone, delete=True)
-    gone.failed = None  # as a checkpoint sees it that has begun before
+    gone._failure.error = None  # as a checkpoint sees it that has begun before
     await process.directory.write_checkpoints({gone: 12})
     assert (await process.killed().open()).missing == ()
 

@@ -12,7 +12,7 @@ from paceline.wire.batch import build_batch
 from paceline.wire.records import Record
 from paceline_node.state_machines.topic import PartitionLog
 from paceline_node.storage.memory import MemoryDisk
-from paceline_node.storage.reading import LogSlice
+from paceline_node.storage.reading import LocalSlice
 
 GOOD = (10, 11, 12)
 
@@ -22,7 +22,7 @@ def partition_of(data: bytes) -> Any:
     file.append([data])
     partition = mock.Mock()
     partition.log.is_damaged = False
-    partition.log.locate.return_value = LogSlice(file, 0, len(data), GOOD[0], GOOD[-1] + 1)
+    partition.log.locate.return_value = LocalSlice(file, 0, len(data), GOOD[0], GOOD[-1] + 1)
     return partition
 
 

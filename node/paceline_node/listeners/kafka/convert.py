@@ -210,7 +210,9 @@ async def _window(part: FilePart, position: int, end: int) -> bytes:
     size = min(_WINDOW_BYTES, end - position)
     source = part.file.fileno()
     if source is None or is_cached(source, position, size):
-        return part.file.pread(size, position)
+        data = part.file.pread(size, position)
+        if data is not None:
+            return data
     return await part.file.read(size, position)
 
 

@@ -27,7 +27,7 @@ from paceline_node.net.transport import FilePart
 from paceline_node.services import fetch as reading
 from paceline_node.services import offsets
 from paceline_node.services.answer import Answer
-from paceline_node.services.fetch import FetchService, ReadResult, aborted_in
+from paceline_node.services.fetch import FetchService, InOlderTier, ReadResult, aborted_in
 from paceline_node.services.offsets import FoundOffset, OffsetService
 from paceline_node.services.records import RecordService, Refused
 from paceline_node.turns import Turns
@@ -127,7 +127,10 @@ class KafkaFetch:
         if len(wish.parts) > _AT_ONCE:
             return await self._service.fetch_in_turns(wish)
         answer: Answer[list[reading.Outcome]] = Answer()
-        parked = self._service.fetch(wish, answer.deliver)
+        try:
+            parked = self._service.fetch(wish, answer.deliver)
+        except InOlderTier:
+            return await self._service.fetch_in_turns(wish)
         try:
             return await answer.wait()
         finally:

@@ -48,7 +48,7 @@ from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.pace import Pace
 from paceline_node.security.principals import Principal
-from paceline_node.services.fetch import ParkedFetch
+from paceline_node.services.fetch import InOlderTier, ParkedFetch
 from paceline_node.settings.limits import LimitSettings
 from paceline_node.turns import SLICE_UNITS, Turns
 
@@ -324,7 +324,10 @@ class _Session:
                 frame, self._principal, partial(self._answer, bare, arrived), self._account
             )
         elif frame.api == NativeApi.FETCH:
-            self._fetch(frame, arrived)
+            try:
+                self._fetch(frame, arrived)
+            except InOlderTier:
+                nursery.start_soon(self._look_up, frame, arrived, Fetch.unpack(frame.body))
         elif frame.api == NativeApi.LIST_OFFSETS:
             wanted = ListOffsets.unpack(frame.body)
             found = self._service.fetch.list_offsets(wanted, self._principal)
