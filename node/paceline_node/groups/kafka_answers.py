@@ -12,8 +12,6 @@ from functools import partial
 from typing import TypeVar
 
 from paceline.errors import PacelineError
-from paceline_node.groups.context import GroupContext
-from paceline_node.groups.keys import GroupKey
 from paceline_node.state_machines.machine import Deferred
 
 AT_ONCE = 50
@@ -21,16 +19,22 @@ T = TypeVar("T")
 
 
 class Answers:
-    """What is owed to members of each group; the group's alarms give it to them."""
+    """What is owed to members of a group; its alarms give it to them: ``wake`` asks for one now."""
 
-    def __init__(self, context: GroupContext) -> None:
-        self._context = context
-        self._owed: dict[GroupKey, deque[Callable[[], None]]] = {}
+    __slots__ = ("_owed", "_refusal", "_wake")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._owed: deque[Callable[[], None]] | None = None
         self._refusal: PacelineError | None = None
+
+    @property
+    def are_owed(self) -> bool:
+        """Whether somebody still waits for one."""
+        return bool(self._owed)
 
     def give(
         self,
-        key: GroupKey,
         waiting: Iterable[tuple[str, Deferred[T]]],
         answer_of: Callable[[str], T | PacelineError],
     ) -> None:
@@ -40,29 +44,28 @@ class Answers:
         def deliver(member_id: str, answer: Deferred[T]) -> None:
             answer.deliver(self._refusal or answer_of(member_id))
 
-        owed = self._owed.setdefault(key, deque())
+        owed = self._owed = self._owed or deque()
         owed.extend(partial(deliver, member_id, answer) for member_id, answer in waiting)
         if len(owed) > AT_ONCE:
-            self._context.alarms.ask(key, self._context.now())
+            self._wake()
         else:
-            self.go_on(key)
+            self.go_on()
 
-    def go_on(self, key: GroupKey) -> bool:
+    def go_on(self) -> bool:
         """Give the next ones; whether there are more."""
-        owed = self._owed.get(key)
+        owed = self._owed
         if owed is None:
             return False
         for _ in range(min(AT_ONCE, len(owed))):
             owed.popleft()()
         if not owed:
-            del self._owed[key]
+            self._owed = None
         return bool(owed)
 
-    def clear(self, error: PacelineError) -> None:
+    def refuse(self, error: PacelineError) -> None:
         """Tell everyone who waits."""
+        owed, self._owed = self._owed, None
         self._refusal = error
-        for owed in self._owed.values():
-            for deliver in owed:
-                deliver()
-        self._owed.clear()
+        for deliver in owed or ():
+            deliver()
         self._refusal = None

@@ -7,16 +7,17 @@ another round, and what was made is dropped with this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from paceline.errors import MessageTooLarge
 from paceline.wire.consumer_protocol import PROTOCOL_TYPE
+from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.read_topics import reading
 from paceline_node.groups.records import Group, Member, Phase, Seat
 from paceline_node.groups.seating import Ready, make_ready
-from paceline_node.groups.topic_ids import TopicIds
 from paceline_node.stretches import Work
 
 UNITS_AT_ONCE = 200
@@ -50,14 +51,16 @@ class Settling:
 
 
 def assigning(
-    key: GroupKey,
-    group: Group,
-    seats: Mapping[str, Seat],
-    assignments: Mapping[str, bytes],
-    topics: TopicIds,
-    stamped: Callable[[Member], Member],
+    context: GroupContext, key: GroupKey, group: Group, assignments: Mapping[str, bytes]
 ) -> Work[Assigned]:
-    """``group`` with what its members are assigned."""
+    """The group ``key`` with what its members are assigned. Raises MessageTooLarge."""
+    limit = context.limits.group_bytes_max
+    total = sum(map(len, assignments.values()))
+    if total > limit:
+        raise MessageTooLarge(
+            f"group {key}: {total} bytes of assignments, at most {limit} (groups.group_bytes_max)"
+        )
+    seats = context.store.seats.get(key, {})
     members: list[Member] = []
     ready: dict[str, Ready] = {}
     for member in group.members:
@@ -65,12 +68,12 @@ def assigning(
         seat = seats.get(member.member_id)
         assignment = assignments.get(member.member_id, b"")
         if assignment != member.assignment:
-            member = stamped(replace(member, assignment=assignment))
+            member = context.stamped(key, replace(member, assignment=assignment))
             if seat is not None:
                 ready[member.member_id] = make_ready(key, Seat(seat.place, member))
         members.append(member)
     read = group.read
     if group.protocol_type == PROTOCOL_TYPE:
-        read = yield from reading(assignments.values(), topics)
+        read = yield from reading(assignments.values(), context.topics)
     after = replace(group, phase=Phase.STABLE, members=tuple(members), read=read)
     return Assigned(after, ready)

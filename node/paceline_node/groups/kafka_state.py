@@ -1,8 +1,11 @@
-"""What is known of a Kafka group beyond what is stored: its round, and ids that were handed out."""
+"""What is known of one Kafka group beyond what is stored: its round, and ids that were handed out;
+and what the groups of a coordinator share."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from paceline.errors import PacelineError
 from paceline_node.groups.context import GroupContext
@@ -10,111 +13,32 @@ from paceline_node.groups.kafka_roster import Roster
 from paceline_node.groups.kafka_rounds import Round, Waiting
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.records import Group, Member, Phase
+from paceline_node.groups.seating import ReadyMembers
 
 _NONE = Group(0, Phase.EMPTY)
+_NO_IDS: Mapping[str, float] = MappingProxyType({})
 _ID_KEPT_S = 10.0
 """How long an id waits for its member, which has only to send it back: whoever went away with one
 holds up the others that long. One that comes later is told to ask for another."""
 
 
-class KafkaState:
-    """Stored and volatile state as one view. ``handed_out`` are ids that nobody has joined with
-    yet, and when they are void. ``told`` are members that were told here that they lead."""
+class Coordinated:
+    """What all groups of a coordinator share: bounds over all of them, and a count.
+
+    ``handed_out`` are ids that nobody has joined with yet, and when they are void. They are
+    promises, not members: where there are as many as there may be members, or groups, the oldest
+    make room. ``in_rounds`` are the groups with a round; ``rebalances`` counts those begun.
+    """
 
     def __init__(self, context: GroupContext) -> None:
-        self._context = context
-        self.rounds: dict[GroupKey, Round] = {}
+        self.context = context
         self.handed_out: dict[GroupKey, dict[str, float]] = {}
-        self.told: dict[GroupKey, str] = {}
-        self._rosters: dict[GroupKey, Roster] = {}
+        self.in_rounds: set[GroupKey] = set()
+        self.rebalances = 0
 
-    def group(self, key: GroupKey) -> Group:
-        """The stored state; an empty one in generation 0 for a group that there is not."""
-        return self._context.group(key) or _NONE
-
-    def phase(self, key: GroupKey) -> Phase:
-        """The phase now."""
-        round_ = self.rounds.get(key)
-        return self.group(key).phase if round_ is None else round_.phase
-
-    def roster(self, key: GroupKey) -> Roster:
-        """Stored members, and those who are joining for the first time. Made anew once a round and
-        once a stored state."""
-        group, round_ = self.group(key), self.rounds.get(key)
-        joined = None if round_ is None else round_.joined
-        found = self._rosters.get(key)
-        if found is None or found.group is not group or found.joined is not joined:
-            found = Roster(group, joined)
-            if group.members or round_ is not None:
-                self._rosters[key] = found
-            else:
-                self._rosters.pop(key, None)
-        return found
-
-    def find(self, key: GroupKey, member_id: str) -> Member | None:
-        """The member of that id, stored or joining."""
-        return self.roster(key).find(member_id)
-
-    def holder(self, key: GroupKey, instance_id: str | None) -> Member | None:
-        """The static member with that instance id, stored or joining."""
-        return None if instance_id is None else self.roster(key).holder(instance_id)
-
-    def join(self, key: GroupKey, waiting: Waiting) -> None:
-        """Take a member, which is not in it, into the round."""
-        roster = self.roster(key)
-        self.rounds[key].joined[waiting.member.member_id] = waiting
-        roster.joins(waiting.member)
-
-    def leader_watches(self, key: GroupKey) -> bool:
-        """Whether the leader knows that it leads, and so watches its topics. A static one may have
-        come back and been told of another leader, also by an earlier coordinator."""
-        roster = self.roster(key)
-        leader = roster.stored.get(roster.group.leader)
-        if leader is None or leader.instance_id is None:
-            return True
-        return self.told.get(key) == leader.member_id
-
-    def waits(self, key: GroupKey, member_id: str) -> bool:
-        """Whether a request of the member is open here, which is as good as a heartbeat."""
-        round_ = self.rounds.get(key)
-        return round_ is not None and (member_id in round_.joined or member_id in round_.syncing)
-
-    def session_end(self, key: GroupKey, member: Member) -> float:
-        """When the member is removed unless it is heard of."""
-        heard_at = self._context.sessions.heard_at(key, member.member_id)
-        return heard_at + member.session_timeout_ms / 1000
-
-    def next_alarm(self, key: GroupKey) -> float:
-        """The first moment at which something may be over."""
-        ends = [
-            self.session_end(key, each)
-            for each in self.group(key).members
-            if not self.waits(key, each.member_id)
-        ]
-        ends += self.handed_out.get(key, {}).values()
-        round_ = self.rounds.get(key)
-        if round_ is not None:
-            ends.append(round_.ends_at())
-        return min(ends, default=math.inf)
-
-    def drop_waiting(self, key: GroupKey, member_id: str, error: PacelineError) -> None:
-        """Refuse the member's open requests."""
-        round_ = self.rounds.get(key)
-        if round_ is None:
-            return
-        roster = self.roster(key)
-        joining = round_.joined.pop(member_id, None)
-        if joining is not None:
-            roster.leaves(joining.member)
-            joining.answer.deliver(error)
-        syncing = round_.syncing.pop(member_id, None)
-        if syncing is not None:
-            syncing.deliver(error)
-
-    def hand_out(self, key: GroupKey, member_id: str, session_timeout_ms: int) -> None:
-        """Let ``member_id`` be joined with. Ids are promises, not members: where there are as many
-        as there may be members, or groups, the oldest make room."""
-        limits = self._context.limits
+    def ids_of(self, key: GroupKey) -> dict[str, float]:
+        """Where one more id of the group goes; others have made room."""
+        limits = self.context.limits
         ids = self.handed_out.get(key)
         if ids is None:
             if len(self.handed_out) >= limits.groups_max:
@@ -122,27 +46,159 @@ class KafkaState:
             ids = self.handed_out[key] = {}
         elif len(ids) >= limits.members_max:
             del ids[next(iter(ids))]
-        ids[member_id] = self._context.now() + min(_ID_KEPT_S, session_timeout_ms / 1000)
-        self._context.alarms.ask(key, ids[member_id])
+        return ids
 
-    def void_ids(self, key: GroupKey, now: float) -> None:
+
+class KafkaState:
+    """Stored and volatile state of the group ``key`` as one view. ``told`` is the member that was
+    told here that it leads."""
+
+    __slots__ = ("_context", "_coordinated", "_roster", "_round", "key", "told")
+
+    def __init__(self, key: GroupKey, coordinated: Coordinated) -> None:
+        self.key = key
+        self._coordinated = coordinated
+        self._context = coordinated.context
+        self._round: Round | None = None
+        self._roster: Roster | None = None
+        self.told: str | None = None
+
+    # --- what there is ----------------------------------------------------------------------------
+
+    @property
+    def stored(self) -> Group:
+        """The stored state; an empty one in generation 0 for a group that there is not."""
+        return self._context.group(self.key) or _NONE
+
+    @property
+    def round(self) -> Round | None:
+        """The rebalance that goes on now."""
+        return self._round
+
+    @property
+    def phase(self) -> Phase:
+        """The phase now."""
+        return self.stored.phase if self._round is None else self._round.phase
+
+    @property
+    def roster(self) -> Roster:
+        """Stored members, and those who are joining for the first time. Made anew once a round and
+        once a stored state."""
+        group = self.stored
+        joined = None if self._round is None else self._round.joined
+        found = self._roster
+        if found is None or found.group is not group or found.joined is not joined:
+            found = self._roster = Roster(group, joined)
+        return found
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is neither a member nor a round."""
+        return self._round is None and not self.stored.members
+
+    def holder(self, instance_id: str | None) -> Member | None:
+        """The static member with that instance id, stored or joining."""
+        return None if instance_id is None else self.roster.holder(instance_id)
+
+    @property
+    def leader_watches(self) -> bool:
+        """Whether the leader knows that it leads, and so watches its topics. A static one may have
+        come back and been told of another leader, also by an earlier coordinator."""
+        leader = self.roster.stored.get(self.stored.leader)
+        if leader is None or leader.instance_id is None:
+            return True
+        return self.told == leader.member_id
+
+    # --- times ------------------------------------------------------------------------------------
+
+    def wake_at(self, at: float) -> None:
+        """Have the group's alarm at ``at`` at the latest."""
+        self._context.alarms.ask(self.key, at)
+
+    def waits(self, member_id: str) -> bool:
+        """Whether a request of the member is open here, which is as good as a heartbeat."""
+        round_ = self._round
+        return round_ is not None and (member_id in round_.joined or member_id in round_.syncing)
+
+    def heard(self, *member_ids: str) -> None:
+        """These members showed that they live."""
+        self._context.heard(self.key, *member_ids)
+
+    def session_end(self, member: Member) -> float:
+        """When the member is removed unless it is heard of."""
+        heard_at = self._context.sessions.heard_at(self.key, member.member_id)
+        return heard_at + member.session_timeout_ms / 1000
+
+    def next_alarm(self) -> float:
+        """The first moment at which something may be over."""
+        members = self.stored.members
+        ends = [self.session_end(each) for each in members if not self.waits(each.member_id)]
+        ends += self.handed_out.values()
+        if self._round is not None:
+            ends.append(self._round.ends_at())
+        return min(ends, default=math.inf)
+
+    # --- ids that were handed out -----------------------------------------------------------------
+
+    @property
+    def handed_out(self) -> Mapping[str, float]:
+        """Ids that nobody has joined with yet, and when they are void."""
+        return self._coordinated.handed_out.get(self.key, _NO_IDS)
+
+    def hand_out(self, member_id: str, session_timeout_ms: int) -> None:
+        """Let ``member_id`` be joined with."""
+        until = self._context.now() + min(_ID_KEPT_S, session_timeout_ms / 1000)
+        self._coordinated.ids_of(self.key)[member_id] = until
+        self.wake_at(until)
+
+    def take_back(self, member_id: str) -> bool:
+        """The id is not waited for any more; whether it was."""
+        ids = self._coordinated.handed_out.get(self.key, {})
+        return ids.pop(member_id, None) is not None
+
+    def void_ids(self, now: float) -> None:
         """Forget ids that nobody came back with in time."""
-        ids = self.handed_out.get(key)
+        ids = self._coordinated.handed_out.get(self.key)
         if ids is None:
             return
         for member_id in [each for each, until in ids.items() if until <= now]:
             del ids[member_id]
         if not ids:
-            del self.handed_out[key]
+            del self._coordinated.handed_out[self.key]
 
-    def clear(self, error: PacelineError) -> None:
-        """Tell everyone who waits, and forget all that is volatile."""
-        rounds, self.rounds = self.rounds, {}
-        self.handed_out.clear()
-        self.told.clear()
-        self._rosters.clear()
-        for round_ in rounds.values():
-            for joining in round_.joined.values():
-                joining.answer.deliver(error)
-            for syncing in round_.syncing.values():
-                syncing.deliver(error)
+    # --- changes ----------------------------------------------------------------------------------
+
+    def write(self, group: Group, ready: ReadyMembers | None = None) -> None:
+        """Store the group's new state; raises what writing raises, with nothing changed."""
+        self._context.write_group(self.key, group, ready or {})
+
+    def begin(self, round_: Round) -> None:
+        """The round begins, in place of one that was not over."""
+        self._round = round_
+        self._coordinated.in_rounds.add(self.key)
+        self._coordinated.rebalances += 1
+
+    def end(self) -> None:
+        """There is no round any more; idempotent."""
+        self._round = None
+        self._coordinated.in_rounds.discard(self.key)
+
+    def join(self, round_: Round, waiting: Waiting) -> None:
+        """Take a member, which is not in it, into the round."""
+        roster = self.roster
+        round_.joined[waiting.member.member_id] = waiting
+        roster.joins(waiting.member)
+
+    def drop_waiting(self, member_id: str, error: PacelineError) -> None:
+        """Refuse the member's open requests."""
+        round_ = self._round
+        if round_ is None:
+            return
+        roster = self.roster
+        joining = round_.joined.pop(member_id, None)
+        if joining is not None:
+            roster.leaves(joining.member)
+            joining.answer.deliver(error)
+        syncing = round_.syncing.pop(member_id, None)
+        if syncing is not None:
+            syncing.deliver(error)

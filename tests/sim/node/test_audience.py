@@ -13,7 +13,7 @@ import pytest
 
 from paceline_cluster.sim.foreign_clients.audience import GROUP, Audience
 from paceline_cluster.sim.plan import ForeignClient, Plan
-from paceline_node.groups import kafka_groups
+from paceline_node.groups import kafka_group
 from paceline_node.groups.kafka_answers import Answers
 from paceline_node.groups.kafka_roster import Roster
 from paceline_node.groups.kafka_rounds import Synced
@@ -55,12 +55,12 @@ def test_all_have_their_seats_again() -> None:
 
 
 _go_on = Answers.go_on
-_synced = kafka_groups._synced
+_synced = kafka_group._synced
 
 
-def _the_rest_is_forgotten(self: Answers, key: GroupKey) -> bool:
-    _go_on(self, key)
-    self._owed.pop(key, None)
+def _the_rest_is_forgotten(self: Answers) -> bool:
+    _go_on(self)
+    self._owed = None
     return False
 
 
@@ -77,7 +77,7 @@ def _set(target: object, name: str, value: Any) -> Callable[[], AbstractContextM
     ("away", "sign"),
     [
         (_set(Answers, "go_on", _the_rest_is_forgotten), "all have seats"),
-        (_set(kafka_groups, "_synced", _what_the_next_one_has), "was dealt"),
+        (_set(kafka_group, "_synced", _what_the_next_one_has), "was dealt"),
     ],
     ids=["who waits long is forgotten", "another's seat is told"],
 )

@@ -311,6 +311,23 @@ def test_states_in_the_words_of_kafka() -> None:
     assert desk.engine.kafka.state(KEY) == "Stable"
 
 
+def test_a_group_that_nobody_is_in_takes_no_room() -> None:
+    """Whoever names groups that there are not would fill the coordinator's memory."""
+    desk = Desk()
+    kafka = desk.engine.kafka
+    for number in range(3):
+        with pytest.raises(UnknownMember):
+            kafka.heartbeat(GroupKey(Family.KAFKA, f"g{number}"), 1, "stranger", None)
+        kafka.join(request(key=GroupKey(Family.KAFKA, f"g{number}")))
+        kafka.state(GroupKey(Family.KAFKA, f"h{number}"))
+    assert not kafka._groups
+    one = Client(desk)
+    settle(one)
+    assert list(kafka._groups) == [KEY]
+    one.leave()
+    assert not kafka._groups
+
+
 # --- fencing --------------------------------------------------------------------------------------
 
 

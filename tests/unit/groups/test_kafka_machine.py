@@ -20,10 +20,11 @@ from paceline.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from paceline_node.groups import kafka_answers, kafka_barrier, kafka_settling
+from paceline_node.groups import kafka_answers, kafka_barrier, kafka_group, kafka_settling
 from paceline_node.groups.kafka_barrier import Barrier
-from paceline_node.groups.kafka_groups import KafkaGroups
-from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
+from paceline_node.groups.kafka_group import KafkaGroup
+from paceline_node.groups.kafka_roster import Roster
+from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Round, Synced, SyncRequest
 from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit, OffsetRule
@@ -392,11 +393,11 @@ def a_round_keeps_the_generation() -> Patch:
 
 
 def a_member_is_told_what_another_reads() -> Patch:
-    def mutant(self: KafkaGroups, key: GroupKey, member_id: str) -> Synced:
-        group = self._state.group(key)
+    def mutant(roster: Roster, member_id: str) -> Synced:
+        group = roster.group
         return Synced(group.members[0].assignment, group.protocol_type, group.protocol)
 
-    return mock.patch.object(KafkaGroups, "_synced", mutant)
+    return mock.patch.object(kafka_group, "_synced", mutant)
 
 
 def commits_of_any_generation_count() -> Patch:
@@ -408,64 +409,57 @@ def any_generation_keeps_a_session() -> Patch:
 
 
 def _in_any_generation(name: str) -> Patch:
-    honest = getattr(KafkaGroups, name)
+    honest = getattr(KafkaGroup, name)
 
-    def mutant(
-        self: KafkaGroups, key: GroupKey, generation: int, member_id: str, instance_id: str | None
-    ) -> None:
-        group = self._context.group(key)
+    def mutant(self: KafkaGroup, generation: int, *arguments: Any) -> None:
+        group = self._context.group(self.key)
         if group is not None and generation >= 0:
             generation = group.generation
-        honest(self, key, generation, member_id, instance_id)
+        honest(self, generation, *arguments)
 
-    return mock.patch.object(KafkaGroups, name, mutant)
+    return mock.patch.object(KafkaGroup, name, mutant)
 
 
 def assignments_of_any_generation_count() -> Patch:
-    honest = KafkaGroups.sync
+    honest = KafkaGroup.sync
 
-    def mutant(self: KafkaGroups, request: SyncRequest) -> Any:
+    def mutant(self: KafkaGroup, request: SyncRequest) -> Any:
         group = self._context.group(request.key)
         generation = request.generation if group is None else group.generation
         return honest(self, replace(request, generation=generation))
 
-    return mock.patch.object(KafkaGroups, "sync", mutant)
+    return mock.patch.object(KafkaGroup, "sync", mutant)
 
 
 def who_was_removed_goes_on() -> Patch:
-    honest = KafkaGroups._check_member
+    honest = KafkaGroup._check_member
 
-    def mutant(
-        self: KafkaGroups, key: GroupKey, generation: int, member_id: str, instance_id: str | None
-    ) -> Group:
-        group = self._state.group(key)
+    def mutant(self: KafkaGroup, generation: int, member_id: str, instance_id: str | None) -> Group:
+        group = self._state.stored
         if member_id and group.generation == generation and group.member(member_id) is None:
             return group
-        return honest(self, key, generation, member_id, instance_id)
+        return honest(self, generation, member_id, instance_id)
 
-    return mock.patch.object(KafkaGroups, "_check_member", mutant)
+    return mock.patch.object(KafkaGroup, "_check_member", mutant)
 
 
 def a_static_member_is_not_fenced_by_its_successor() -> Patch:
-    honest = KafkaGroups._check_member
+    honest = KafkaGroup._check_member
 
-    def mutant(
-        self: KafkaGroups, key: GroupKey, generation: int, member_id: str, instance_id: str | None
-    ) -> Group:
-        return honest(self, key, generation, member_id, None)
+    def mutant(self: KafkaGroup, generation: int, member_id: str, instance_id: str | None) -> Group:
+        return honest(self, generation, member_id, None)
 
-    return mock.patch.object(KafkaGroups, "_check_member", mutant)
+    return mock.patch.object(KafkaGroup, "_check_member", mutant)
 
 
 def a_round_waits_for_nobody() -> Patch:
     honest = Barrier.complete_if_all_joined
 
-    def mutant(self: Barrier, key: GroupKey) -> None:
-        round_ = self._state.rounds[key]
+    def mutant(self: Barrier, round_: Round) -> None:
         if round_.joined and not round_.is_first:
-            self.complete(key)
+            self.complete(round_)
         else:
-            honest(self, key)
+            honest(self, round_)
 
     return mock.patch.object(Barrier, "complete_if_all_joined", mutant)
 
@@ -473,8 +467,8 @@ def a_round_waits_for_nobody() -> Patch:
 def sessions_end_early() -> Patch:
     honest = KafkaState.session_end
 
-    def mutant(self: KafkaState, key: GroupKey, member: Member) -> float:
-        return honest(self, key, member) - SESSION_S / 2
+    def mutant(self: KafkaState, member: Member) -> float:
+        return honest(self, member) - SESSION_S / 2
 
     return mock.patch.object(KafkaState, "session_end", mutant)
 

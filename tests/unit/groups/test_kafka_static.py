@@ -258,7 +258,7 @@ def test_ids_that_nobody_comes_back_with_keep_nobody_out() -> None:
     newcomer.ask()
     with pytest.raises(UnknownMember):
         desk.engine.kafka.join(request(ids[0]))
-    assert len(desk.engine.kafka._state.handed_out[KEY]) <= 3
+    assert len(desk.engine.kafka._coordinated.handed_out[KEY]) <= 3
 
 
 def test_ids_of_groups_that_never_come_to_be_keep_no_group_from_being() -> None:
@@ -269,7 +269,7 @@ def test_ids_of_groups_that_never_come_to_be_keep_no_group_from_being() -> None:
     with pytest.raises(UnknownMember):
         desk.engine.kafka.join(request(ids[0], key=keys[0]))
     desk.engine.kafka.join(request(ids[-1], key=keys[-1]))
-    assert len(desk.engine.kafka._state.handed_out) <= 3
+    assert len(desk.engine.kafka._coordinated.handed_out) <= 3
 
 
 def test_a_round_waits_for_an_id_only_as_long_as_its_owner_needs() -> None:

@@ -19,7 +19,7 @@ import trio.testing
 
 from paceline.errors import PacelineError
 from paceline_node.groups import context as groups
-from paceline_node.groups import kafka_groups, seating
+from paceline_node.groups import kafka_group, seating
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.kafka_roster import Roster
 from paceline_node.groups.kafka_state import KafkaState
@@ -91,9 +91,9 @@ def _one_after_the_other() -> contextlib.AbstractContextManager[object]:
     return mock.patch.multiple(TransactionEndings, _mark=mark_first, _settle=settle_then)
 
 
-def _made_anew(self: KafkaState, key: GroupKey) -> Roster:
-    round_ = self.rounds.get(key)
-    return Roster(self.group(key), None if round_ is None else round_.joined)
+@property
+def _made_anew(self: KafkaState) -> Roster:
+    return Roster(self.stored, None if self.round is None else self.round.joined)
 
 
 def _sent_now(self: OffsetBook, key: GroupKey, commit: Commit) -> Entry | None:
@@ -136,7 +136,7 @@ RULES = (
         lambda: test_read_topics.test_what_was_reached_in_the_old_topic_counts_not_for_the_new(
             False
         ),
-        _set(kafka_groups, "made_anew", lambda *_: None),
+        _set(kafka_group, "made_anew", lambda *_: None),
     ),
     Rule(
         4,
