@@ -4,8 +4,8 @@ Programs import from here (or from ``paceline`` itself); scripts without an even
 ``paceline.client.blocking``. See README.md.
 """
 
+from paceline.assignors.leader import Assignor
 from paceline.client.admin import Admin, ClusterDescription
-from paceline.client.assignors import Assignor
 from paceline.client.batching import BatchMetadata, RecordMetadata
 from paceline.client.client import Client, connect
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord

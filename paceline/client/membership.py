@@ -14,7 +14,7 @@ from typing import Protocol
 
 import trio
 
-from paceline.client.assignors import Assignor, Counts, MemberView
+from paceline.assignors.leader import Assignor, Counts, MemberView
 from paceline.client.coordinator import Coordinator
 from paceline.client.group_settings import GroupSettings
 from paceline.client.metadata import Metadata

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paceline_node.groups.assignors import ASSIGNORS
+from paceline.assignors.broker import BrokerAssignor
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.records import Group, Member, Phase
@@ -63,7 +63,7 @@ class BrokerAssigned:
         if after.generation == before.generation and self._context.group(key) is not None:
             return
         ids = [each.member_id for each in after.members]
-        assigned = ASSIGNORS[after.protocol](ids, after.partition_count)
+        assigned = BrokerAssignor(after.protocol).assign(ids, after.partition_count)
         members = tuple(
             [replace(each, partitions=assigned[each.member_id]) for each in after.members]
         )

@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from paceline.assignors.broker import BrokerAssignor
 from paceline.errors import (
     GroupFull,
     GroupNotFound,
@@ -255,7 +256,7 @@ class CursusGroups(BrokerAssigned):
             0,
             Phase.EMPTY,
             protocol_type="cursus",
-            protocol="range",
+            protocol=BrokerAssignor.RANGE.value,
             topic=key.subject,
             partition_count=partition_count,
             topic_id=self._context.topics.current(key.subject),

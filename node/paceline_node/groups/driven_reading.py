@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paceline.assignors.streams import Dealer, Portion
 from paceline.wire.consumer_protocol import Assignment
 from paceline_node.groups.driven_state import WHITELIST, DrivenGroup, Numbers, Share
-from paceline_node.groups.streams import Dealer, Portion
 from paceline_node.stretches import Work
 
 SHARES_MAX = 32767

@@ -16,8 +16,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from paceline.assignors.broker import BrokerAssignor
 from paceline.errors import ConfigurationError
-from paceline_node.groups.assignors import ASSIGNORS
 from paceline_node.groups.keys import GroupKey, TopicAndNumber
 from paceline_node.groups.records import (
     Group,
@@ -36,6 +36,7 @@ OFFSETS_FILE = "offsets.json"
 
 GroupsByName = Mapping[str, Group]
 OffsetsByName = Mapping[str, Mapping[TopicAndNumber, Offset]]
+_ASSIGNORS = [each.value for each in BrokerAssignor]
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -113,8 +114,8 @@ def _read_group(name: str, value: object) -> tuple[GroupKey, Group]:
         ]
     )
     assignor = fields.get("assignor") or DEFAULT_ASSIGNOR
-    if assignor not in ASSIGNORS:
-        raise BadFile(f"{where}: assignor {assignor!r}, expected one of {', '.join(ASSIGNORS)}")
+    if assignor not in _ASSIGNORS:
+        raise BadFile(f"{where}: assignor {assignor!r}, expected one of {', '.join(_ASSIGNORS)}")
     return v1_key(name), Group(
         max(1, _integer(fields.get("generation", 0), where)),
         Phase.STABLE if members else Phase.EMPTY,

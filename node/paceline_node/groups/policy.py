@@ -4,8 +4,8 @@ A policy owns what its protocol means by joining, generations and expiry; state,
 and the log are the engine's (DESIGN 1.1). Its commands are methods of its own, called while its
 node leads. To add a family: a policy here, its place in ``engine.py``, nothing else. What there is
 for it: ``GroupKey.subject`` for groups per topic, ``GroupContext.new_id`` for member ids,
-``assignors.py`` and ``Member.partitions`` where the broker assigns, ``OffsetRule.FORWARD`` for
-commits that never go back.
+``paceline/assignors/`` and ``Member.partitions`` where the broker assigns, ``OffsetRule.FORWARD``
+for commits that never go back.
 """
 
 from __future__ import annotations

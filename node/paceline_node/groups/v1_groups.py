@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from paceline.assignors.broker import BrokerAssignor
 from paceline.errors import (
     GroupNotFound,
     IllegalGeneration,
@@ -27,7 +28,7 @@ from paceline_node.groups.offsets import Commit, OffsetBook
 from paceline_node.groups.records import Group, Member, Offset, Phase, offset_entry
 from paceline_node.groups.topic_ids import UNBOUND
 
-DEFAULT_ASSIGNOR = "round_robin"
+DEFAULT_ASSIGNOR = BrokerAssignor.ROUND_ROBIN.value
 _MARGIN_S = 0.001
 """A session is over when it was longer than the time-out, not when it was as long."""
 

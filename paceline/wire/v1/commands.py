@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
+from paceline.assignors.broker import BrokerAssignor
 from paceline.types import Acks
 from paceline.wire.v1.errors import V1Code, V1Error, bad_request
 from paceline.wire.v1.requests import (
@@ -24,7 +25,6 @@ from paceline.wire.v1.requests import (
     AdminRegisterBroker,
     AdminSetPartitionLeader,
     AdminUnfenceBroker,
-    Assignor,
     BrokerFetch,
     BrokerReplicaAck,
     Commit,
@@ -210,10 +210,10 @@ def _join(args: list[str]) -> Join:
     return Join(group, topic, consumer_id, _assignor(args[3]) if len(args) == 4 else None)
 
 
-def _assignor(token: str) -> Assignor:
+def _assignor(token: str) -> BrokerAssignor:
     name, value = _option(token)
     if name == "assignor":
-        for assignor in Assignor:
+        for assignor in BrokerAssignor:
             if assignor.value == value:
                 return assignor
     raise bad_request(_BAD_ASSIGNOR)

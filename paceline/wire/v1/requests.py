@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 
+from paceline.assignors.broker import BrokerAssignor
 from paceline.types import Acks
 from paceline.values import dataclass
 
@@ -17,11 +18,6 @@ class ValueEncoding(enum.Enum):
 
     PLAIN = "plain"
     PERCENT = "pct"
-
-
-class Assignor(enum.Enum):
-    ROUND_ROBIN = "round_robin"
-    RANGE = "range"
 
 
 class PartitionRole(enum.Enum):
@@ -56,7 +52,7 @@ class Join:
     group: str
     topic: str
     consumer_id: str
-    assignor: Assignor | None
+    assignor: BrokerAssignor | None
 
 
 @dataclass(frozen=True, slots=True)

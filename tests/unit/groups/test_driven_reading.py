@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.assignors.streams import Dealer
 from paceline_node.groups import driven_rounds
-from paceline_node.groups.streams import Dealer
 from paceline_node.groups.topic_pattern import TopicPattern
 from paceline_node.turns import SLICE_UNITS
 from tests.unit.groups.consumers import KEY, Crew, stable, starts

@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from paceline.assignors.broker import BrokerAssignor
 from paceline.errors import (
     CoordinatorNotAvailable,
     GroupFull,
@@ -21,7 +22,6 @@ from paceline.errors import (
     PartitionNotOwned,
     UnknownMember,
 )
-from paceline_node.groups import broker_assigned
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.limits import GroupLimits
@@ -315,10 +315,10 @@ def old_generations_are_accepted() -> Patch:
 
 
 def everybody_is_assigned_everything() -> Patch:
-    def mutant(members: list[str], count: int) -> dict[str, tuple[int, ...]]:
+    def mutant(self: BrokerAssignor, members: list[str], count: int) -> dict[str, tuple[int, ...]]:
         return {each: tuple(range(count)) for each in members}
 
-    return mock.patch.dict(broker_assigned.ASSIGNORS, {"round_robin": mutant})
+    return mock.patch.object(BrokerAssignor, "assign", mutant)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.assignors.broker import BrokerAssignor
 from paceline.types import Acks
 from paceline.wire.v1 import requests as r
 from paceline.wire.v1.commands import USAGE, PlainValues, parse_request
@@ -110,7 +111,7 @@ def test_refusal_vectors(line: str, reply: str) -> None:
         ("V1|56|JOIN|analytics orders c-a", r.Join("analytics", "orders", "c-a", None)),
         (
             "V1|57|JOIN|analytics orders c-b assignor=range",
-            r.Join("analytics", "orders", "c-b", r.Assignor.RANGE),
+            r.Join("analytics", "orders", "c-b", BrokerAssignor.RANGE),
         ),
         ("V1|58|SYNC|analytics orders c-a 2", r.Sync("analytics", "orders", "c-a", 2)),
         ("V1|61|HEARTBEAT|analytics orders c-b 4", r.Heartbeat("analytics", "orders", "c-b", 4)),
@@ -393,7 +394,7 @@ def test_consume_words(options: str, expected: r.Consume | str | None) -> None:
 
 def test_words_are_compared_without_case() -> None:
     assert answer(b"V1|1|join|g t c ASSIGNOR=Round_Robin") == r.Join(
-        "g", "t", "c", r.Assignor.ROUND_ROBIN
+        "g", "t", "c", BrokerAssignor.ROUND_ROBIN
     )
     assert answer(b"V1|1|Set_Partition_Role|t 0 LEADER") == r.SetPartitionRole(
         "t", 0, r.PartitionRole.LEADER

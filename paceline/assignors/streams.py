@@ -2,7 +2,7 @@
 
 A consumer reads with one or more *streams*; partitions of a topic are dealt out in runs to the
 streams of all consumers, sorted by their names ``<consumer id>-<number>`` as text, so that ``a-10``
-comes before ``a-2`` (DESIGN 6.6). Consumers say how many streams they have, and they
+comes before ``a-2`` (groups/DESIGN 6.6). Consumers say how many streams they have, and they
 may say many: only those that get something are ever named and put in order.
 """
 
@@ -12,6 +12,8 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
+
+from paceline.assignors.runs import runs
 
 
 class Portion(NamedTuple):
@@ -46,12 +48,9 @@ class Dealer:
         if not count:
             return
         self._first += islice(self._more, max(0, len(partitions) - len(self._first)))
-        share, more = divmod(len(partitions), count)
-        start = 0
-        for at, (_, consumer, number) in enumerate(self._first[: len(partitions)]):
-            end = start + share + (at < more)
-            yield Portion(consumer, number, partitions[start:end])
-            start = end
+        first = self._first[: len(partitions)]
+        for (_, consumer, number), run in zip(first, runs(len(partitions), count), strict=False):
+            yield Portion(consumer, number, partitions[run.start : run.stop])
 
 
 def _in_order(consumer: str, count: int) -> Iterator[_Named]:

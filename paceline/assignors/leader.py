@@ -1,4 +1,4 @@
-"""Who of a group reads what: the ways of assigning that a consumer group's leader knows. Pure.
+"""Who of a group reads what, where its leading member assigns.
 
 Every assignor gives each partition of a topic to exactly one of the members that subscribe to it,
 and gives the same answer for the same input on whichever member it runs. Names and results of
@@ -11,6 +11,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
+from paceline.assignors.runs import runs
 from paceline.types import TopicPartition
 from paceline.values import dataclass
 
@@ -72,12 +73,8 @@ def _readers(members: Sequence[MemberView], counts: Counts) -> dict[str, list[st
 def _range(members: Sequence[MemberView], counts: Counts) -> Assignments:
     found: Assignments = {member.member_id: [] for member in members}
     for topic, readers in _readers(members, counts).items():
-        share, more = divmod(counts[topic], len(readers))
-        start = 0
-        for index, reader in enumerate(readers):
-            end = start + share + (index < more)
-            found[reader] += [TopicPartition(topic, p) for p in range(start, end)]
-            start = end
+        for reader, numbers in zip(readers, runs(counts[topic], len(readers)), strict=True):
+            found[reader] += [TopicPartition(topic, p) for p in numbers]
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.client.assignors import Assignor, MemberView
+from paceline.assignors.leader import Assignor, MemberView
 from paceline.types import TopicPartition
 
 TOPICS = ["a", "b", "c"]

@@ -6,16 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_node.groups.assignors import ASSIGNORS, contiguous, round_robin
+from paceline.assignors.broker import BrokerAssignor
 
+range_, round_robin = BrokerAssignor.RANGE.assign, BrokerAssignor.ROUND_ROBIN.assign
 MEMBERS = st.sets(st.text(min_size=1, max_size=5), min_size=1, max_size=20)
 COUNTS = st.integers(0, 100)
 
 
-@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+@pytest.mark.parametrize("assignor", BrokerAssignor)
 @given(members=MEMBERS, count=COUNTS)
-def test_complete_disjoint_balanced(name: str, members: set[str], count: int) -> None:
-    assigned = ASSIGNORS[name](members, count)
+def test_complete_disjoint_balanced(
+    assignor: BrokerAssignor, members: set[str], count: int
+) -> None:
+    assigned = assignor.assign(members, count)
     assert assigned.keys() == members
     everything = [partition for each in assigned.values() for partition in each]
     assert sorted(everything) == list(range(count))
@@ -26,13 +29,13 @@ def test_complete_disjoint_balanced(name: str, members: set[str], count: int) ->
 
 @given(members=st.lists(st.text(min_size=1, max_size=5), min_size=1, unique=True), count=COUNTS)
 def test_the_order_of_joining_does_not_matter(members: list[str], count: int) -> None:
-    for assign in ASSIGNORS.values():
-        assert assign(members, count) == assign(list(reversed(members)), count)
+    for assignor in BrokerAssignor:
+        assert assignor.assign(members, count) == assignor.assign(reversed(members), count)
 
 
 @given(members=MEMBERS, count=COUNTS)
 def test_range_gives_runs(members: set[str], count: int) -> None:
-    assigned = contiguous(members, count)
+    assigned = range_(members, count)
     at = 0
     for member in sorted(members, key=str.encode):
         assert assigned[member] == tuple(range(at, at + len(assigned[member])))
@@ -49,7 +52,7 @@ def test_round_robin_deals(members: set[str], count: int) -> None:
 
 def test_the_examples_of_the_specification() -> None:
     assert round_robin(["c2", "c1"], 3) == {"c1": (0, 2), "c2": (1,)}
-    assert contiguous(["c2", "c1"], 5) == {"c1": (0, 1, 2), "c2": (3, 4)}
+    assert range_(["c2", "c1"], 5) == {"c1": (0, 1, 2), "c2": (3, 4)}
     assert round_robin(["a", "b", "c"], 2) == {"a": (0,), "b": (1,), "c": ()}
 
 
@@ -59,4 +62,4 @@ def test_members_are_sorted_by_bytes() -> None:
 
 def test_nobody_is_assigned_nothing() -> None:
     assert round_robin([], 3) == {}
-    assert contiguous([], 3) == {}
+    assert range_([], 3) == {}
