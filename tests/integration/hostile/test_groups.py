@@ -10,9 +10,8 @@ import trio
 from paceline.errors import ErrorCode
 from paceline.wire.kafka import groups
 from tests.integration.hostile.test_memory import ONE
-from tests.integration.node.kafka_client import KafkaClient
+from tests.integration.node.kafka_client import KafkaClient, coordinated
 from tests.integration.node.nodes import HANG_S, RunningNode, data_dir, lone_node
-from tests.integration.node.test_coordinator import coordinates
 
 MEMBERS = 40
 SAYS = bytes(50_000)
@@ -75,7 +74,7 @@ def written(directory: Path) -> int:
 async def test_members_that_come_back_write_themselves_and_nobody_else(tmp_path: Path) -> None:
     """40 of them wrote the whole group each, 146 MiB on every node."""
     async with lone_node(tmp_path, ONE) as node:
-        await coordinates(node)
+        await coordinated(node.addresses["kafka"], "crowd")
         with trio.fail_after(2 * HANG_S):
             await form(node)
         before = written(tmp_path)

@@ -27,7 +27,7 @@ async def test_ids_that_nobody_uses_do_not_shut_others_out(tmp_path: Path) -> No
         TransactionalClient(node.addresses["kafka"]) as greedy,
         TransactionalClient(node.addresses["kafka"]) as other,
     ):
-        code = await first_answer(greedy)
+        code, _ = await greedy.init(name="greedy-0")
         number = 0
         while code == ErrorCode.NONE and number < 20:
             number += 1
@@ -35,20 +35,6 @@ async def test_ids_that_nobody_uses_do_not_shut_others_out(tmp_path: Path) -> No
         with trio.fail_after(HANG_S):
             while (await other.init(name="mine"))[0] != ErrorCode.NONE:  # noqa: ASYNC110  of the node's time
                 await trio.sleep(0.05)
-
-
-async def first_answer(client: TransactionalClient) -> int:
-    """Ask for an id until there is a coordinator."""
-    with trio.fail_after(HANG_S):
-        while True:
-            code, _ = await client.init(name="greedy-0")
-            if code not in (
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                ErrorCode.NOT_COORDINATOR,
-            ):
-                return code
-            await trio.sleep(0.05)
 
 
 @pytest.mark.parametrize("name", ["sink", "query", "run"])
@@ -60,7 +46,7 @@ async def test_names_of_a_task_attempt_are_bounded(tmp_path: Path, name: str) ->
         NativeConnection(node.addresses["native"]) as client,
         TransactionalClient(node.addresses["kafka"]) as kafka,
     ):
-        await first_answer(kafka)
+        await kafka.init()  # once there is a coordinator
         body = BeginAttempt(**names, batch=0, partition=0, attempt=0, timeout_ms=60_000)
         with pytest.raises(InvalidRequest, match=name if name != "sink" else "sink|id"):
             await client.call(NativeApi.BEGIN_ATTEMPT, body, AttemptBegun)

@@ -9,21 +9,15 @@ from pathlib import Path
 
 import trio
 
-from paceline.errors import ErrorCode
 from paceline.wire.kafka import groups, offsets, transactions
 from tests.integration.hostile.test_memory import ONE
-from tests.integration.node.kafka_client import KafkaClient
+from tests.integration.node.kafka_client import NO_COORDINATOR, KafkaClient, coordinated
 from tests.integration.node.nodes import HANG_S, RunningNode, lone_node
-from tests.integration.node.test_coordinator import coordinates, make_topic, produce_values
+from tests.integration.node.test_coordinator import make_topic, produce_values
 
 TITLE = "\x1b]0;owned\x07\u009b2J"
 """Sets the title of many terminals' windows, and clears the screen."""
 OBEYED = (b"\x1b]", b"\x07", b"\xc2\x9b")
-RETRIED = (
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-)
 SHOWN = {
     "groups": ("group", "list"),
     "group": ("group", "describe", f"g{TITLE}"),
@@ -44,9 +38,9 @@ async def name_all(node: RunningNode, stranger: KafkaClient) -> None:
         transactional_id=f"t{TITLE}", transaction_timeout_ms=60_000
     )
     with trio.fail_after(HANG_S):
-        while (await stranger.ask(commit, 8)).topics[0].partitions[0].error_code in RETRIED:  # noqa: ASYNC110
+        while (await stranger.ask(commit, 8)).topics[0].partitions[0].error_code in NO_COORDINATOR:  # noqa: ASYNC110
             await trio.sleep(0.05)
-        while (await stranger.ask(begun, 4)).error_code in RETRIED:  # noqa: ASYNC110
+        while (await stranger.ask(begun, 4)).error_code in NO_COORDINATOR:  # noqa: ASYNC110
             await trio.sleep(0.05)
     join = groups.JoinGroupRequest(
         group_id="crowd",
@@ -90,7 +84,7 @@ async def shown(node: RunningNode, directory: Path, *words: str) -> bytes:
 async def test_a_terminal_is_not_sent_what_it_would_obey(tmp_path: Path) -> None:
     """Names of groups, client ids, transactional ids and records reached it as they were."""
     async with lone_node(tmp_path, ONE) as node:
-        await coordinates(node)
+        await coordinated(node.addresses["kafka"], "crowd")
         async with KafkaClient(node.addresses["kafka"], f"c{TITLE}") as stranger:
             await name_all(node, stranger)
             for what, words in SHOWN.items():

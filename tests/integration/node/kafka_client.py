@@ -8,11 +8,21 @@ from typing import Any, Self, TypeVar
 
 import trio
 
-from paceline.wire.kafka import apis
+from paceline.errors import ErrorCode
+from paceline.wire.kafka import apis, groups
 from paceline.wire.kafka.apis import APIS, RequestHeader
 from paceline.wire.kafka.layout import Struct
 
 HANG_S = 60.0
+NO_COORDINATOR = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""What clients ask again for. Each partition of ``__groups`` and of ``__transactions`` has its
+coordinator at a time of its own: the answer about one group says nothing of another."""
 R = TypeVar("R", bound=Struct)
 
 
@@ -72,3 +82,13 @@ class KafkaClient:
                 if not data:
                     return None
                 self._buffer += data
+
+
+async def coordinated(address: tuple[str, int], *names: str) -> None:
+    """Wait until the node coordinates these groups of Kafka's clients. Nothing is written."""
+    async with KafkaClient(address) as client:
+        for name in names:
+            beat = groups.HeartbeatRequest(group_id=name, generation_id=1, member_id="nobody")
+            with trio.fail_after(HANG_S):  # a coordinator that is loading answers 0
+                while (await client.ask(beat, 3)).error_code != ErrorCode.UNKNOWN_MEMBER_ID:  # noqa: ASYNC110
+                    await trio.sleep(0.02)

@@ -47,7 +47,14 @@ HANG_S = 60.0
 """Nothing here takes this long; it bounds a hang, it does not measure."""
 _LOOK_AGAIN_S = 0.02
 _KINDS = ("v1", "native", "http", "peer", "segment", "cursus", "kafka", "pravega")
-CALM = {"broker.session_ms": "4000", "raft.election_ms": "1000", "v1.ack_timeout_ms": "3500"}
+_PATIENT = {
+    "broker.session_ms": "4000",
+    "v1.ack_timeout_ms": "3500",
+    "v1.leader_wait_ms": "3500",
+}
+"""A busy machine may keep a node waiting for seconds: its session with itself ended meanwhile, and
+a topic that was made just now had no leader."""
+CALM = {**_PATIENT, "raft.election_ms": "1000"}
 """Three nodes share one loop and a busy machine here; deaths are found by proof all the same."""
 
 
@@ -225,9 +232,8 @@ async def lone_node(
     (port,) = free_ports(1)
     await format_nodes(directory, [port])
     ports = {**listener_ports(port), **dict.fromkeys(more_kinds, 0)}
-    node = make_node(
-        directory, 0, ports, flags or {}, policy=policy, compressors=compressors, tls=tls
-    )
+    flags = {**_PATIENT, **(flags or {})}
+    node = make_node(directory, 0, ports, flags, policy=policy, compressors=compressors, tls=tls)
     async with running(node, directory) as up:
         yield up
 

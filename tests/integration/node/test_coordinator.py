@@ -50,10 +50,22 @@ async def make_topic(client: KafkaClient, name: str, count: int) -> None:
     wanted = topics.CreateTopicsRequestTopic(name=name, num_partitions=count, replication_factor=1)
     [made] = (await client.ask(topics.CreateTopicsRequest(topics=(wanted,)), 5)).topics
     assert made.error_code == 0, made.error_message
+    asked = [
+        records.ListOffsetsRequestTopicPartition(partition_index=number, timestamp=-1)
+        for number in range(count)
+    ]
+    topic = records.ListOffsetsRequestTopic(name=name, partitions=tuple(asked))
+    with trio.fail_after(HANG_S):
+        while True:  # as clients do: until it leads
+            [told] = (await client.ask(records.ListOffsetsRequest(topics=(topic,)), 5)).topics
+            if not any(each.error_code for each in told.partitions):
+                return
+            await trio.sleep(0.02)
 
 
 async def coordinates(node: RunningNode) -> None:
-    """Wait until a consumer can register."""
+    """Wait until a consumer of any group can register: all groups of their family have one
+    coordinator, which says nothing of other families' groups."""
     with trio.fail_after(HANG_S):
         while True:
             async with ScriptedConsumer(node.addresses["kafka"]) as consumer:

@@ -16,7 +16,7 @@ from paceline.wire.batch import build_batch, iter_batches
 from paceline.wire.kafka import cluster, groups, offsets, records, topics, transactions
 from paceline.wire.kafka.message_set import read_message_set, write_message_set
 from paceline.wire.records import Record, decode_records
-from tests.integration.node.kafka_client import HANG_S, KafkaClient
+from tests.integration.node.kafka_client import HANG_S, KafkaClient, coordinated
 from tests.integration.node.nodes import RunningNode, V1Client, lone_node
 
 ONE = {
@@ -362,6 +362,7 @@ async def test_producer_ids_differ(tmp_path) -> None:
 
 async def test_a_group_from_joining_to_leaving(tmp_path) -> None:
     async with node_and_client(tmp_path) as (node, client):
+        await coordinated(node.addresses["kafka"], "g")
         for version in range(5):
             asked = cluster.FindCoordinatorRequest(key="g", coordinator_keys=("g",))
             found = await client.ask(asked, version)
@@ -438,7 +439,8 @@ async def _commit_and_fetch(client: KafkaClient, generation: int, member: str) -
 
 
 async def test_commits_of_strangers_are_refused(tmp_path) -> None:
-    async with node_and_client(tmp_path) as (_, client):
+    async with node_and_client(tmp_path) as (node, client):
+        await coordinated(node.addresses["kafka"], "g")
         part = offsets.OffsetCommitRequestTopicPartition(partition_index=0, committed_offset=1)
         topic = offsets.OffsetCommitRequestTopic(name=TOPIC, partitions=(part,))
         commit = offsets.OffsetCommitRequest(

@@ -7,13 +7,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import trio
+
 from paceline.errors import ErrorCode
 from paceline.wire.batch import TRANSACTIONAL, build_batch, iter_batches
 from paceline.wire.kafka import cluster, offsets, records
 from paceline.wire.kafka import transactions as wire
 from paceline.wire.records import Record, decode_records
-from tests.integration.node.kafka_client import KafkaClient
-from tests.integration.node.nodes import lone_node
+from tests.integration.node.kafka_client import NO_COORDINATOR, KafkaClient, coordinated
+from tests.integration.node.nodes import HANG_S, lone_node
 from tests.integration.node.test_kafka import NOW, ONE, TOPIC, fetch, fetched, make_topic
 
 Identity = tuple[int, int]
@@ -34,7 +36,9 @@ class TransactionalClient(KafkaClient):
         request = wire.InitProducerIdRequest(
             transactional_id=name, transaction_timeout_ms=60_000, **more
         )
-        made = await self.ask(request, version)
+        with trio.fail_after(HANG_S):  # as clients do: until there is a coordinator
+            while (made := await self.ask(request, version)).error_code in NO_COORDINATOR:  # noqa: ASYNC110
+                await trio.sleep(0.02)
         self.sequence = 0
         return made.error_code, (made.producer_id, made.producer_epoch)
 
@@ -120,6 +124,7 @@ async def client_of(directory: Path) -> AsyncIterator[TransactionalClient]:
         TransactionalClient(node.addresses["kafka"]) as client,
     ):
         await make_topic(client)
+        await coordinated(node.addresses["kafka"], "g")
         yield client
 
 

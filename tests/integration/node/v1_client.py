@@ -69,11 +69,11 @@ class V1Client:
         return reply.removeprefix("V1|7|")
 
     async def ok(self, command: str, args: str = "") -> dict[str, str]:
-        """The fields of an OK reply. As SDKs do, asks again where nobody leads yet: a slow machine
-        may need longer than a node waits."""
+        """The fields of an OK reply. As SDKs do, asks again where nobody leads or coordinates yet,
+        and so nothing was done: a slow machine may need longer than a node waits."""
         reply = await self.call(command, args)
         with trio.move_on_after(ANSWER_S):
-            while reply.startswith("ERR|NOT_LEADER"):
+            while reply.startswith(("ERR|NOT_LEADER", "ERR|UNAVAILABLE")):
                 await trio.sleep(0.1)
                 reply = await self.call(command, args)
         assert reply.startswith("OK"), f"{command} {args}: {reply}"
