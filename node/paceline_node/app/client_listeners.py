@@ -112,8 +112,6 @@ class ClientListeners:
         limits = settings.limits
         self._memory = ClientMemory(max(limits.client_memory_bytes, 4 * limits.frame_bytes))
         self._opened = {kind: OpenConnections() for kind in ListenerKind}
-        self._native = self._make_native(env, meta, software, replicas)
-        self._kafka = self._make_kafka(env, meta, replicas)
         self._expiries = self._make_expiries(env, replicas, transactions)
         routing = LeaderRouting(env, meta.node_id, store, peering.links, replicas.table)
         bounds = BoundsService(store, replicas.table, routing)
@@ -129,10 +127,13 @@ class ClientListeners:
             commit_s=settings.groups.commit_timeout_ms / 1000,
         )
         self._pravega = PravegaParts(env, meta.node_id, services, routing, tables, metrics)
+        self._native = self._make_native(env, meta, software, replicas)
+        self._kafka = self._make_kafka(env, meta, replicas)
         self._segment = self._make_segment(env, replicas)
         self._v1 = self._make_v1(env, Router(env, store, routing))
+        removal = self._pravega.removal
         self._cursus = make_cursus(
-            env, settings, services, routing, metrics, compressors, self._memory
+            env, settings, services, removal, routing, metrics, compressors, self._memory
         )
         self._http = self._make_http()
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
@@ -156,6 +157,7 @@ class ClientListeners:
         limits = self._settings.limits
         requests = NativeRequests(
             services.topics,
+            self._pravega.removal,
             services.records,
             services.producer_ids,
             services.transactions,
@@ -199,6 +201,7 @@ class ClientListeners:
         return KafkaListener(
             env,
             services,
+            self._pravega.removal,
             KafkaLimits(
                 max_frame_bytes=self._settings.limits.frame_bytes,
                 stall_s=self._settings.limits.stall_ms / 1000,

@@ -25,6 +25,7 @@ from paceline_node.services.broker_services import BrokerServices
 from paceline_node.services.event_streams import EventStreams
 from paceline_node.services.open_event_streams import EventStreamService
 from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.topic_removal import TopicRemoval
 from paceline_node.settings import Settings
 
 _FEATURES = (
@@ -41,6 +42,7 @@ def make_cursus(
     env: Env,
     settings: Settings,
     services: BrokerServices,
+    removal: TopicRemoval,
     routing: LeaderRouting,
     metrics: Metrics,
     compressors: Sequence[CursusCompressor],
@@ -81,7 +83,7 @@ def make_cursus(
     )
     _serve_topics(
         listener,
-        CursusTopics(env, services.topics, places, routing),
+        CursusTopics(env, services.topics, removal, places, routing),
         CursusCluster(services.topics, places, services.status.quorum),
         CursusEvents(
             env,

@@ -17,6 +17,7 @@ from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.segment_leaders import SegmentLeaders
 from paceline_node.services.streams import StreamService
 from paceline_node.services.tables import TableService
+from paceline_node.services.topic_removal import TopicRemoval
 from paceline_node.settings import ListenerKind, Settings
 from paceline_node.settings.addresses import has_http2
 
@@ -58,6 +59,7 @@ class PravegaParts:
         self._streams = StreamService(
             env, services.access, tables, services.segments, self.leaders, timeout_s=_CALL_S
         )
+        self.removal = TopicRemoval(env, services.topics, self._streams)
 
     def listener(self) -> PravegaListener:
         """What serves the listener."""

@@ -263,8 +263,14 @@ def _client_topic(name: str, context: Context) -> TopicImage:
 
 
 def delete_topic(request: DeleteTopic, context: Context) -> Outcome:
-    """Remove a topic with its records. Raises UnknownTopicOrPartition, PolicyViolation."""
+    """Remove a topic with its records. Raises UnknownTopicOrPartition, PolicyViolation (of kind
+    ``segment``, too: a stream may be made of it, which nodes look up, services/DESIGN 7.6)."""
     topic = _client_topic(request.name, context)
+    if topic.kind == "segment":
+        raise PolicyViolation(
+            f"topic {topic.name}: its segments are deleted one by one, by a node that knows it; "
+            "ask again"
+        )
     return _done((RemoveTopic(topic.topic_id),))
 
 

@@ -101,6 +101,11 @@ class StreamRegister:
         self._tables = tables
         self._timeout_s = timeout_s
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it may hold anything, as far as this node knows."""
+        return self._tables.are_there
+
     # --- scopes -----------------------------------------------------------------------------------
 
     async def create_scope(self, scope: str) -> bool:

@@ -194,10 +194,22 @@ class StreamService:
             if found.stream.state is StreamState.ACTIVE:
                 return Verdict.NOT_SEALED
             await self._delete_segments(principal, _places(scope, stream, found.stream))
-            next_first = found.stream.numbers.stop
-            gone = Stream(StreamState.DELETED, 0, StreamConfig(), next_first)
-            if await self._register.put(scope, stream, found, gone):
+            if await self._register.put(scope, stream, found, _gone(found.stream)):
                 return Verdict.DONE
+        raise _Contended(f"{scope}/{stream}")
+
+    async def forget(self, topic: str) -> None:
+        """Let the stream, if any, whose segments ``topic`` holds be no more, sealed or not; they
+        are the caller's to delete, who has asked whether that may be (DESIGN 7.6)."""
+        scope, _, stream = topic.partition("_")
+        if segment_place(scope, stream, 0) is None or not self._register.is_there:
+            return
+        for _ in range(_TRIES):
+            found = await self._register.find(scope, stream)
+            if found.stream.state is StreamState.DELETED:
+                return
+            if await self._register.put(scope, stream, found, _gone(found.stream)):
+                return
         raise _Contended(f"{scope}/{stream}")
 
     async def find(self, principal: Principal, scope: str, stream: str) -> Stream | None:
@@ -307,6 +319,11 @@ class _Contended(RequestTimedOut):
 
 def _is_made(entry: Stream) -> bool:
     return entry.state in (StreamState.ACTIVE, StreamState.SEALED)
+
+
+def _gone(entry: Stream) -> Stream:
+    """The entry once its stream is deleted."""
+    return Stream(StreamState.DELETED, 0, StreamConfig(), entry.numbers.stop)
 
 
 def _places(scope: str, name: str, stream: Stream) -> list[SegmentPlace]:

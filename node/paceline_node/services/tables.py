@@ -75,6 +75,11 @@ class TableService:
         self._commit_s = commit_s
         self._making = trio.Lock()
 
+    @property
+    def are_there(self) -> bool:
+        """Whether this node knows of any: their topic is made with the first."""
+        return self._store.image.find_topic(TABLES_TOPIC) is not None
+
     async def ask(
         self, principal: Principal, request: TableRequest, *, timeout_s: float
     ) -> TableAnswer:
@@ -90,7 +95,7 @@ class TableService:
     async def inside(self, request: TableRequest, *, timeout_s: float) -> TableAnswer:
         """The answer, for what this node does by itself."""
         until = self._env.now() + timeout_s
-        if self._store.image.find_topic(TABLES_TOPIC) is None:
+        if not self.are_there:
             await self._make(timeout_s)
 
         async def there(node: NodeId) -> TableAnswer:
@@ -122,7 +127,7 @@ class TableService:
         try:
             with trio.fail_after(timeout_s + 1):
                 async with self._making:
-                    if self._store.image.find_topic(TABLES_TOPIC) is not None:
+                    if self.are_there:
                         return
                     request = CreateInternalTopicRequest(TABLES_TOPIC)
                     made = await self._controller.call(request, Done, timeout_s=timeout_s)

@@ -187,7 +187,6 @@ async def test_a_group_from_first_join_to_deletion(tmp_path) -> None:
         assert {each.member_id for each in described.members} == {one.id, two.id}
         shown = sorted(p for m in described.members for t in m.assigned for p in t.partitions)
         assert shown == [0, 1, 2]
-        # Other partitions of __groups may be loading still.
         listed = await patiently(first, NativeApi.LIST_GROUPS, wire.ListGroups(), wire.GroupsListed)
         assert listed.groups == (
             wire.GroupListing("kafka", "team", "", "Stable", "consumer", 2, 1),
@@ -241,7 +240,7 @@ async def test_what_may_not_be_asked(tmp_path) -> None:
 async def patiently(
     native: NativeConnection, api: NativeApi, request: Message, reply: type[M] = wire.GroupDone
 ) -> M:
-    """Ask the only node, which may have to begin to coordinate yet."""
+    """Ask the only node, which may have to begin to coordinate yet, of some partitions."""
     with trio.fail_after(HANG_S):
         while True:
             try:

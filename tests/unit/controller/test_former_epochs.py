@@ -167,7 +167,9 @@ def test_segments_take_no_place(bench: Bench) -> None:
         move(bench, 2, 0, f"seg-{number}")
         bench.ask(DeleteSegmentRequest(f"seg-{number}", 0))
     bench.create("sc_st", kind="segment")
-    delete(bench, "sc_st")
+    for number in sorted(bench.image.topic("sc_st").partitions):
+        bench.ask(DeleteSegmentRequest("sc_st", number))
+    assert bench.image.find_topic("sc_st") is None
     assert bench.image.former_epochs == {}
 
 

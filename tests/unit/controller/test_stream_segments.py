@@ -16,7 +16,7 @@ from paceline.errors import (
     UnknownTopicOrPartition,
 )
 from paceline.wire.message import Message
-from paceline.wire.native.admin import AddPartitions, AlterTopic, CreateTopic
+from paceline.wire.native.admin import AddPartitions, AlterTopic, CreateTopic, DeleteTopic
 from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
 from paceline_node.controller.image import Image
 from tests.unit.controller.bench import Bench
@@ -79,6 +79,7 @@ def test_names_that_tell_no_topic_are_kept(bench: Bench) -> None:
         (DeleteSegmentRequest("nowhere", 0), UnknownTopicOrPartition),
         (DeleteSegmentRequest("log", 0), PolicyViolation),
         (AddPartitions("sc_st", 4), PolicyViolation),
+        (DeleteTopic("sc_st"), PolicyViolation),  # a stream may be made of it
         (AlterTopic("sc_st", {"cleanup.policy": "compact"}), InvalidConfig),
         (
             CreateTopic("other", kind="segment", configs={"cleanup.policy": "compact"}),

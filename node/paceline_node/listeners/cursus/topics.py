@@ -39,6 +39,7 @@ from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.event_streams import KIND
 from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.topic_removal import TopicRemoval
 from paceline_node.services.topics import TopicService
 
 _CONTROLLER_WAIT_S = 3.5
@@ -57,11 +58,13 @@ class CursusTopics:
         self,
         env: Env,
         topics: TopicService,
+        removal: TopicRemoval,
         places: Places,
         routing: LeaderRouting,
     ) -> None:
         self._env = env
         self._topics = topics
+        self._removal = removal
         self._places = places
         self._routing = routing
 
@@ -143,12 +146,7 @@ class CursusTopics:
         """Remove the topic with all its records."""
         if self._topics.look_up(call.principal, Operation.DELETE, request.topic) is None:
             raise topic_not_found(request.topic)
-        await self._topics.administer(
-            call.principal,
-            admin.DeleteTopic(request.topic),
-            admin.Done,
-            timeout_s=_CONTROLLER_WAIT_S,
-        )
+        await self._removal.delete(call.principal, request.topic, timeout_s=_CONTROLLER_WAIT_S)
         return text(replies.ok(topic=request.topic, deleted=True))
 
     # --- LIST, DESCRIBE, METADATA -----------------------------------------------------------------

@@ -31,6 +31,7 @@ from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import Metrics
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.services.broker_services import BrokerServices
+from paceline_node.services.topic_removal import TopicRemoval
 
 _ALWAYS = frozenset({0, apis.API_VERSIONS})
 """PRODUCE and API_VERSIONS, which a connection answers itself."""
@@ -43,13 +44,14 @@ class KafkaListener:
         self,
         env: Env,
         services: BrokerServices,
+        removal: TopicRemoval,
         limits: KafkaLimits,
         metrics: Metrics,
         coordinator: CoordinatorRequests,
         *,
         after_append: Callable[[], None],
     ) -> None:
-        handlers = _handlers(env, services)
+        handlers = _handlers(env, services, removal)
         names = {key: api.request.__name__.removesuffix("Request") for key, api in APIS.items()}
         self._shared = KafkaShared(
             KafkaProduce(env, services.produce),
@@ -70,12 +72,12 @@ class KafkaListener:
             await KafkaConnection(self._shared, client).run(stream)
 
 
-def _handlers(env: Env, services: BrokerServices) -> Handlers:
+def _handlers(env: Env, services: BrokerServices, removal: TopicRemoval) -> Handlers:
     cluster = KafkaCluster(services.topics, services.groups, services.status, services.transactions)
     fetch = KafkaFetch(env, services.records, services.fetch, services.offsets, services.turns)
     groups = KafkaGroups(services.groups)
     offsets = KafkaOffsets(services.groups)
-    topics = KafkaTopics(services.topics)
+    topics = KafkaTopics(services.topics, removal)
     transactions = KafkaTransactions(
         services.producer_ids,
         services.transactions,

@@ -23,6 +23,7 @@ from paceline_node.controller.topic_config import KEYS, ConfigKey, problems
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.errors import code_of, message_of
 from paceline_node.security.principals import Operation
+from paceline_node.services.topic_removal import TopicRemoval
 from paceline_node.services.topics import ADMIN_TIMEOUT_S, TopicService
 
 _TOPIC, _BROKER = 2, 4
@@ -37,8 +38,9 @@ _TOLD = 5
 class KafkaTopics:
     """Creates, deletes, grows and configures topics."""
 
-    def __init__(self, topics: TopicService) -> None:
+    def __init__(self, topics: TopicService, removal: TopicRemoval) -> None:
         self._topics = topics
+        self._removal = removal
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -153,7 +155,10 @@ class KafkaTopics:
         try:
             if is_internal_topic(name):
                 raise PolicyViolation(f"{name}: internal topics cannot be changed")
-            await self._topics.administer(call.principal, wish, admin.Done, timeout_s=timeout_s)
+            if isinstance(wish, admin.DeleteTopic):
+                await self._removal.delete(call.principal, name, timeout_s=timeout_s)
+            else:
+                await self._topics.administer(call.principal, wish, admin.Done, timeout_s=timeout_s)
         except PacelineError as error:
             return error
         return None

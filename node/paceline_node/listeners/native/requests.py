@@ -29,6 +29,7 @@ from paceline_node.services.corruption_reports import CorruptionReports
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.records import RecordService
 from paceline_node.services.status import StatusService, broker_info
+from paceline_node.services.topic_removal import TopicRemoval
 from paceline_node.services.topics import TopicService
 from paceline_node.services.transactions import TransactionService
 from paceline_node.services.trimming import TrimService
@@ -52,6 +53,7 @@ class NativeRequests:
     def __init__(
         self,
         topics: TopicService,
+        removal: TopicRemoval,
         records: RecordService,
         producer_ids: ProducerIdService,
         transactions: TransactionService,
@@ -62,6 +64,7 @@ class NativeRequests:
         run_blocking: RunBlocking,
     ) -> None:
         self._topics = topics
+        self._removal = removal
         self._records = records
         self._producer_ids = producer_ids
         self._transactions = transactions
@@ -173,6 +176,8 @@ class NativeRequests:
         async def handle(frame: Frame, principal: Principal) -> Message:
             wish = request.unpack(frame.body)
             _refuse_internal(wish)
+            if isinstance(wish, admin.DeleteTopic):
+                return await self._removal.delete(principal, wish.name)
             return await self._topics.administer(principal, wish, response)
 
         return handle
