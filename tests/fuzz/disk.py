@@ -17,12 +17,12 @@ from paceline.types import LeaderEpoch, NodeId, TopicId
 from paceline.wire.batch_header import seal
 from paceline_node.controller import raft_messages, records
 from paceline_node.controller.image import Image
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_segment import Replay, encode_entry, encode_header
 from paceline_node.controller.raft_snapshot import decode_snapshot, encode_snapshot
 from paceline_node.controller.raft_store import RaftStore, write_bootstrap
 from paceline_node.controller.raft_types import (
     Config,
-    Effects,
     Entry,
     EntryKind,
     HardState,

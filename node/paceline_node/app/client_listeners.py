@@ -402,7 +402,7 @@ class ClientListeners:
             case ListenerKind.SEGMENT:
                 return self._segment.serve
             case ListenerKind.PRAVEGA:
-                return self._pravega.listener().serve
+                return self._pravega.protocol()
             case ListenerKind.CURSUS:
                 return self._cursus.serve
             case ListenerKind.KAFKA:

@@ -5,12 +5,11 @@ The calls need HTTP/2, which the extra ``segment`` brings (h2); tables and strea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from paceline.errors import ConfigurationError
 from paceline.types import NodeId
 from paceline_node.env import Env
 from paceline_node.listeners.segment.pravega_tables import TableRequests
+from paceline_node.listeners.serving import Serve
 from paceline_node.observe.metrics import Metrics
 from paceline_node.services.broker_services import BrokerServices
 from paceline_node.services.routing import LeaderRouting
@@ -20,9 +19,6 @@ from paceline_node.services.tables import TableService
 from paceline_node.services.topic_removal import TopicRemoval
 from paceline_node.settings import ListenerKind, Settings
 from paceline_node.settings.addresses import has_http2
-
-if TYPE_CHECKING:
-    from paceline_node.listeners.pravega.listener import PravegaListener
 
 _CALL_S = 25.0
 """How long a call may take: real clients wait longer, and then ask for ever."""
@@ -61,8 +57,8 @@ class PravegaParts:
         )
         self.removal = TopicRemoval(env, services.topics, self._streams)
 
-    def listener(self) -> PravegaListener:
-        """What serves the listener."""
+    def protocol(self) -> Serve:
+        """What serves the listener's connections."""
         from paceline.wire.pravega.grpc import GrpcLimits
         from paceline_node.listeners.pravega.calls import PravegaCalls
         from paceline_node.listeners.pravega.listener import PravegaListener
@@ -74,6 +70,7 @@ class PravegaParts:
             self._services.topics,
             leader_wait_s=_CALL_S,
         )
-        return PravegaListener(
+        listener = PravegaListener(
             self._env, calls.procedures(), GrpcLimits(), self._metrics, self._services.turns
         )
+        return listener.serve

@@ -30,13 +30,13 @@ from paceline_node.controller import elections
 from paceline_node.controller.context import Draft
 from paceline_node.controller.image import Image
 from paceline_node.controller.raft_copies import copy_of
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_mark import mark_of
 from paceline_node.controller.raft_progress import majority
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.controller.raft_types import (
     Config,
-    Effects,
     EntryKind,
     HardState,
     Member,

@@ -27,11 +27,11 @@ from paceline.types import NodeId
 from paceline.values import dataclass
 from paceline_node.controller.membership import Membership
 from paceline_node.controller.raft import Raft
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_messages import RaftMessage, decode, encode
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.controller.raft_types import (
     Config,
-    Effects,
     Entry,
     EntryKind,
     Member,

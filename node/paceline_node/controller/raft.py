@@ -14,6 +14,7 @@ from uuid import UUID
 
 from paceline.errors import NotController, RemoteProtocolError
 from paceline.types import NodeId
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_leader import Leader
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import (
@@ -32,7 +33,6 @@ from paceline_node.controller.raft_snapshot import SnapshotAssembly, decode_snap
 from paceline_node.controller.raft_state import NodeState
 from paceline_node.controller.raft_types import (
     Config,
-    Effects,
     Entry,
     HardState,
     MemberId,

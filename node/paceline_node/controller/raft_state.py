@@ -5,10 +5,10 @@ from __future__ import annotations
 from uuid import UUID
 
 from paceline.types import NodeId
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import RaftMessage
 from paceline_node.controller.raft_types import (
-    Effects,
     Entry,
     HardState,
     MemberId,

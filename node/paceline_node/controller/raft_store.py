@@ -35,6 +35,7 @@ from paceline.errors import (
 )
 from paceline.values import dataclass
 from paceline_node.controller.raft_copies import SNAPSHOT_SUFFIX, TwoCopies, copy_of, mend
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_hard_state import (
     HARD_STATE,
     Kept,
@@ -59,7 +60,6 @@ from paceline_node.controller.raft_snapshot import (
 from paceline_node.controller.raft_types import (
     EMPTY_SNAPSHOT,
     Config,
-    Effects,
     Entry,
     HardState,
     Member,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 
 from paceline_cluster.sim.raft.durable import CLUSTER, Durable, member
 from paceline_node.controller.raft import Raft
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_messages import RaftMessage, VoteKind, decode, encode
 from paceline_node.controller.raft_types import (
     Config,
-    Effects,
     Entry,
     EntryKind,
     MemberId,

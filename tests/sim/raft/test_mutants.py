@@ -16,10 +16,11 @@ from paceline_cluster.sim.raft.node import Node
 from paceline_cluster.sim.raft.profile import Profile
 from paceline_cluster.sim.raft.world import World
 from paceline_node.controller.raft import Raft
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_leader import Leader
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import Append, VoteRequest
-from paceline_node.controller.raft_types import Effects, RaftTiming
+from paceline_node.controller.raft_types import RaftTiming
 
 
 def rough() -> Profile:

@@ -14,11 +14,11 @@ from paceline.wire.peer.control import AllocateProducerIdsRequest, AllocateProdu
 from paceline_node.controller import force_quorum
 from paceline_node.controller.force_quorum import Survivor, check_lost, decide
 from paceline_node.controller.image import Image
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_store import RaftStore, write_bootstrap, write_newcomer
 from paceline_node.controller.raft_types import (
     Config,
-    Effects,
     Entry,
     EntryKind,
     HardState,

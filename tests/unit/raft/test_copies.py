@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from paceline_node.controller.raft_copies import better
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_mark import mark_of
 from paceline_node.controller.raft_segment import encode_entry, encode_header, merged
 from paceline_node.controller.raft_store import (
@@ -18,7 +19,7 @@ from paceline_node.controller.raft_store import (
     is_newcomer,
     set_aside,
 )
-from paceline_node.controller.raft_types import Effects, Entry, HardState
+from paceline_node.controller.raft_types import Entry, HardState
 from paceline_node.storage.memory import MemoryDisk
 from tests.unit.raft.test_store import (
     CLUSTER,

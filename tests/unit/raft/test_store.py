@@ -10,6 +10,7 @@ import pytest
 from paceline.errors import InconsistentClusterId
 from paceline_cluster.sim.raft.durable import CLUSTER, member, member_id
 from paceline_node.controller.raft_copies import copy_of
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_segment import encode_entry, encode_header
 from paceline_node.controller.raft_store import (
     KEEP_ENTRIES,
@@ -20,7 +21,6 @@ from paceline_node.controller.raft_store import (
 )
 from paceline_node.controller.raft_types import (
     Config,
-    Effects,
     Entry,
     EntryKind,
     HardState,

@@ -4,9 +4,9 @@ their way to the log (found by Raft seed 500789)."""
 from __future__ import annotations
 
 from paceline_cluster.sim.raft.durable import Durable
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_types import (
     Config,
-    Effects,
     Entry,
     EntryKind,
     HardState,

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from paceline.types import NodeId
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_types import (
     EMPTY_SNAPSHOT,
-    Effects,
     Entry,
     HardState,
     Member,

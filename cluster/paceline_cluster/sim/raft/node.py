@@ -4,21 +4,54 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
-from paceline_cluster.sim.raft.checks import Violation, chain
+from paceline_cluster.sim.raft.checks import Checker, Violation, chain
 from paceline_cluster.sim.raft.durable import CLUSTER, Durable, member
+from paceline_cluster.sim.raft.profile import Profile
+from paceline_node.controller.raft import Raft
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_messages import RaftMessage
-from paceline_node.controller.raft_types import Effects, MemberId, Snapshot
+from paceline_node.controller.raft_types import MemberId, Snapshot
 
-if TYPE_CHECKING:
-    from paceline_cluster.sim.raft.world import World
+
+class NodeWorld(Protocol):
+    """What a node knows of its world: time and chance, the network, watchers, what is counted."""
+
+    rng: random.Random
+    profile: Profile
+    core_type: type[Raft]
+    now: float
+    checker: Checker
+    disks: dict[MemberId, Durable]
+    reads_done: int
+    installs: int
+
+    @property
+    def nodes(self) -> Mapping[int, Node]:
+        """All of them by number, this one too."""
+
+    def digest_of(self, snapshot: Snapshot) -> int:
+        """The state that a snapshot holds, as a number."""
+
+    def later(self, wait: float, call: Callable[..., None], *arguments: object) -> None:
+        """Call in ``wait`` virtual ms."""
+
+    def send(self, message: RaftMessage) -> None:
+        """Give a message to the network."""
+
+    def hold(self, node: Node, effects: Effects) -> None:
+        """The node has effects that it has not stored yet."""
+
+    def release(self, node: Node, effects: Effects) -> None:
+        """The node has stored them."""
 
 
 class Node:
     """A process with a disk, alive or not."""
 
-    def __init__(self, world: World, number: int, disk: int, durable: Durable) -> None:
+    def __init__(self, world: NodeWorld, number: int, disk: int, durable: Durable) -> None:
         self.world = world
         self.number = number
         self.disk = disk

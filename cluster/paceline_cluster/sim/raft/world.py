@@ -18,11 +18,11 @@ from paceline_cluster.sim.raft.durable import Durable, member
 from paceline_cluster.sim.raft.node import Node
 from paceline_cluster.sim.raft.profile import Profile
 from paceline_node.controller.raft import Raft
+from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_membership import Surroundings, plan, without
 from paceline_node.controller.raft_messages import RaftMessage
 from paceline_node.controller.raft_types import (
     Config,
-    Effects,
     MemberId,
     Snapshot,
 )
