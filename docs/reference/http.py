@@ -38,9 +38,10 @@ PATHS: Mapping[tuple[ListenerKind, str], str] = {
 """Which listener, which path -> what it is for."""
 
 _INTRO = """
-GET and HEAD, HTTP/1.1, without TLS and without credentials: whoever reaches the port may ask, so
-do not show it to strangers. There is no HTTP API for topics or records; `paceline ... --output
-json` and the [Python client](python.md) are for that.
+GET and HEAD, HTTP/1.1; HTTPS behind `http+tls` in `listeners`, with certificates of clients behind
+`?client_auth=required`. Without that whoever reaches the port may ask, so do not show it to
+strangers. There is no HTTP API for topics or records; `paceline ... --output json` and the
+[Python client](python.md) are for that.
 
 A request's `Host` must be an IP address, `localhost`, an advertised name of the node, or in
 `http.allowed_hosts` (else 421); an `Origin` must be the node itself or in `http.allowed_origins`

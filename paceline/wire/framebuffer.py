@@ -20,6 +20,7 @@ MAX_BUFFER_BYTES = 1024 * 1024
 DIRECT_BYTES = 16 * 1024
 """A frame that still lacks this much is received into its own memory."""
 _QUIET_RECEIVES = 256
+_TLS_HANDSHAKE = 0x1603  # how a TLS record of version 3.x begins
 
 
 class FrameBuffer:
@@ -92,6 +93,8 @@ class FrameBuffer:
         body = self._start + LENGTH_BYTES
         size = int.from_bytes(self._shared[self._start : body], "big")
         if size > self.max_frame_bytes:
+            if size >> 16 == _TLS_HANDSHAKE:
+                raise RemoteProtocolError("who connected speaks TLS, and this port does not")
             raise RemoteProtocolError(
                 f"frame of {size} bytes exceeds the limit of {self.max_frame_bytes}"
             )

@@ -32,6 +32,7 @@ from paceline_node.app.metering import (
 from paceline_node.app.peering import Peering
 from paceline_node.app.replicas import replication_settings
 from paceline_node.app.tables import table_machines
+from paceline_node.app.tls import NodeTls
 from paceline_node.app.transactions import TransactionMachines
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.lifecycle import Identity, Lifecycle, LifecycleTiming
@@ -68,6 +69,7 @@ class Broker:
         *,
         policy: Policy,
         compressors: Sequence[CursusCompressor],
+        tls: NodeTls,
         failed: Callable[[OSError], None],
         stop_with_cluster: Callable[[], None],
     ) -> None:
@@ -80,6 +82,7 @@ class Broker:
         self._bound = bound
         self._policy = policy
         self._compressors = compressors
+        self._tls = tls
         self._stop_with_cluster = stop_with_cluster
         self._incarnation = IncarnationFile(env.disk, boot.meta.node, boot.previous or _UNKNOWN)
         self._watchdog = LoopWatchdog(_stopwatch(env, settings.metrics.slice_clock))
@@ -320,6 +323,7 @@ class Broker:
             self.transactions.rpc,
             software=SOFTWARE,
             compressors=self._compressors,
+            tls=self._tls,
         )
         # From here on: changes applied earlier, while catching up, happened in another life.
         self._metadata.image_store.subscribe(watch_images(self._metrics, meta.node_id))

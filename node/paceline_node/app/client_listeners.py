@@ -16,6 +16,7 @@ from paceline_node.app.cursus_metering import collect_for_cursus
 from paceline_node.app.descriptors import shares
 from paceline_node.app.peering import Peering
 from paceline_node.app.pravega import PravegaParts
+from paceline_node.app.tls import NodeTls
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
@@ -40,7 +41,7 @@ from paceline_node.listeners.serving import (
     BoundListener,
     Client,
     Serve,
-    over_tls,
+    behind,
     serve_clients,
 )
 from paceline_node.listeners.v1.admin import V1Admin
@@ -56,8 +57,7 @@ from paceline_node.observe.instruments import Family
 from paceline_node.observe.metrics import OK, Gauge, Metrics, Sample, Total
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.security.origins import BrowserCheck
-from paceline_node.security.principals import ANONYMOUS
-from paceline_node.security.tls import server_context
+from paceline_node.security.principals import Principal
 from paceline_node.services.bounds import BoundsService
 from paceline_node.services.broker_services import BrokerServices
 from paceline_node.services.hanging_offsets import HangingOffsets
@@ -79,8 +79,6 @@ from paceline_node.state_machines.topic import StateTopic
 from paceline_node.storage.layout import DirectoryMeta
 
 NATIVE_PATH = "/native"
-_ALPN = {ListenerKind.PRAVEGA: ("h2",)}
-"""What listeners agree on inside the TLS handshake; clients of gRPC go away without it."""
 
 
 class ClientListeners:
@@ -103,8 +101,10 @@ class ClientListeners:
         *,
         software: str,
         compressors: Sequence[CursusCompressor] = (),
+        tls: NodeTls,
     ) -> None:
         self._live = live
+        self._tls = tls
         self._settings = settings = live.current
         self._services = services
         self._run_blocking = env.host.run_blocking
@@ -308,14 +308,14 @@ class ClientListeners:
 
     def _make_http(self) -> HttpServer:
         async def native_over_websocket(
-            stream: trio.abc.Stream, name: str, memory: Holding
+            stream: trio.abc.Stream, name: str, principal: Principal, memory: Holding
         ) -> None:
-            client = Client(name, is_loopback=False, memory=memory)
+            client = Client(name, is_loopback=False, principal=principal, memory=memory)
             await self._native.serve(stream, client)
 
         scrapes = self._scrapes(self._metrics.collect)
         reasons = self._services.status.reasons
-        pages = standard_pages(scrapes, reasons, self._permit, self._memory)
+        pages = standard_pages(scrapes, reasons, self._services.status.permit, self._memory)
         return self._http_server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket})
 
     def _scrapes(self, collect: Callable[[], Iterable[Family]]) -> Scrapes:
@@ -344,12 +344,8 @@ class ClientListeners:
             memory=self._memory,
         )
 
-    def _permit(self) -> None:
-        """Pages have no credentials: who asks for one is anybody."""
-        self._services.status.permit(ANONYMOUS)
-
-    def _cursus_checks(self) -> Mapping[str, str]:
-        self._permit()
+    def _cursus_checks(self, principal: Principal) -> Mapping[str, str]:
+        self._services.status.permit(principal)
         return health_checks(self._services)
 
     def _collect_for_cursus(self) -> Iterator[Family]:
@@ -419,7 +415,7 @@ class ClientListeners:
                 return self._http_server(kind, health_pages(self._cursus_checks))
             case ListenerKind.CURSUS_METRICS:
                 scrapes = self._scrapes(self._collect_for_cursus)
-                pages = {"/metrics": metrics_page(scrapes, self._permit)}
+                pages = {"/metrics": metrics_page(scrapes, self._services.status.permit)}
                 return self._http_server(kind, pages)
             case _:
                 return None
@@ -435,6 +431,7 @@ class ClientListeners:
             partial(
                 server.run,
                 bound.sockets,
+                door=self._tls.door(bound.config),
                 gate=self._gate,
                 opened=self._opened[bound.config.kind],
             )
@@ -446,16 +443,9 @@ class ClientListeners:
         bound: BoundListener,
         handle: Serve,
     ) -> None:
-        if bound.config.tls:
-            tls = self._settings.tls
-            protocols = _ALPN.get(bound.config.kind, ())
-            context = server_context(tls.certificate, tls.key, protocols)
-            handle = over_tls(
-                handle,
-                context,
-                handshake_s=tls.handshake_ms / 1000,
-                plain_too=bound.config.plain_too,
-            )
+        door = self._tls.door(bound.config)
+        if door is not None:
+            handle = behind(door, handle)
         await nursery.start(
             partial(
                 serve_clients,

@@ -24,6 +24,7 @@ from paceline_node.controller.quorum import Quorum
 from paceline_node.controller.raft_types import Member
 from paceline_node.env import Env
 from paceline_node.peers.auth import Identity, Secret
+from paceline_node.peers.channel import PeerTls
 from paceline_node.peers.dial import ask
 from paceline_node.peers.server import Session
 
@@ -40,6 +41,7 @@ async def ask_to_join(
     bootstrap: Iterable[Address],
     *,
     until: Callable[[JoinReply], bool],
+    tls: PeerTls | None = None,
 ) -> JoinReply:
     """Ask the bootstrap peers, and the members they name, until an answer satisfies ``until``.
 
@@ -63,6 +65,7 @@ async def ask_to_join(
                     api=PeerApi.JOIN_CLUSTER,
                     body=request,
                     timeout_s=_ASK_TIMEOUT_S,
+                    tls=tls,
                 )
                 reply = JoinReply.unpack(frame.body)
             except (AuthenticationFailed, InconsistentClusterId):

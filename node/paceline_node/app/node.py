@@ -28,6 +28,7 @@ from paceline_node.app.metadata import Metadata, open_store
 from paceline_node.app.peering import Peering
 from paceline_node.app.pravega import check_http2
 from paceline_node.app.rejoining import rejoin
+from paceline_node.app.tls import NodeTls
 from paceline_node.controller.raft_store import MetadataCorrupt, RaftStore
 from paceline_node.controller.raft_types import Member
 from paceline_node.env import Env
@@ -35,7 +36,6 @@ from paceline_node.listeners.serving import BoundListener, bind
 from paceline_node.peers import auth
 from paceline_node.peers.server import ServerLimits
 from paceline_node.security.principals import AllowAll, Policy
-from paceline_node.security.tls import server_context
 from paceline_node.settings import ListenerKind, LiveSettings, Settings
 from paceline_node.storage import incarnation
 from paceline_node.storage.room import when_there_is_room
@@ -76,8 +76,7 @@ class Node:
         self._policy = policy or AllowAll()
         self._compressors = chosen(settings.cursus.compressors, compressors)
         check_http2(settings)
-        if any(listener.tls for listener in settings.listeners):
-            server_context(settings.tls.certificate, settings.tls.key)  # now, not when it serves
+        self._tls = NodeTls(self._live)
         self._node_id = NodeId(settings.node.id)
         self._log = structlog.get_logger().bind(node=self._node_id)
         self._stop = trio.Event()
@@ -155,6 +154,7 @@ class Node:
                 secret=secret,
                 peer_address=_peer_address(bound),
                 bootstrap=[(peer.host, peer.port) for peer in self._settings.cluster.bootstrap],
+                tls=self._tls.peers,
             )
         boot = await self._identify(secret, bound)
         return boot, await open_store(self._env, boot)
@@ -179,6 +179,7 @@ class Node:
             _peer_address(bound),
             [(peer.host, peer.port) for peer in peers],
             until=lambda _: True,
+            tls=self._tls.peers,
         )
         await format_node(self._env.disk, replace(meta, cluster_id=reply.cluster_id), ())
         opened = await open_directory(self._env, self._node_id)
@@ -202,6 +203,7 @@ class Node:
             secret,
             self._settings.cluster.bootstrap,
             ServerLimits(max_connections=self._settings.limits.peer_connections),
+            tls=self._tls.peers,
         )
         metadata = Metadata(self._settings, self._env, boot, store, peering)
         broker = self._broker = Broker(
@@ -213,6 +215,7 @@ class Node:
             bound,
             policy=self._policy,
             compressors=self._compressors,
+            tls=self._tls,
             failed=self._disk_failed,
             stop_with_cluster=self.stop_with_cluster,
         )
@@ -296,6 +299,7 @@ class Node:
                         *metadata.quorum.addresses.values(),
                     ],
                     until=lambda reply: reply.admitted,
+                    tls=self._tls.peers,
                 )
                 peering.introduce(reply.members)
                 # What a leader let in may be lost with its leadership.

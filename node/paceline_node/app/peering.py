@@ -24,6 +24,7 @@ from paceline_node.controller.service import Controller
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.peers.auth import Identity, Secret
+from paceline_node.peers.channel import PeerTls
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import CallHandler, PeerServer, ServerLimits, Session
 from paceline_node.settings import BootstrapPeer
@@ -42,6 +43,7 @@ class Peering:
         secret: Secret,
         bootstrap: Sequence[BootstrapPeer],
         limits: ServerLimits,
+        tls: PeerTls | None = None,
     ) -> None:
         self._env = env
         self._identity = identity
@@ -55,9 +57,15 @@ class Peering:
         self._told: dict[NodeId, tuple[str, int]] = {}
         self._brokers: dict[NodeId, tuple[str, int]] = {}
         self._on_closed: list[Callable[[Session], None]] = []
-        self.links = PeerLinks(env, identity, secret, on_refused=self._refused)
+        self.links = PeerLinks(env, identity, secret, on_refused=self._refused, tls=tls)
         self.server = PeerServer(
-            env, identity, secret, limits=limits, on_open=self._opened, on_close=self._closed
+            env,
+            identity,
+            secret,
+            limits=limits,
+            on_open=self._opened,
+            on_close=self._closed,
+            tls=tls,
         )
         self._quorum: Quorum | None = None
         self._controller: Controller | None = None

@@ -19,6 +19,7 @@ from paceline_node.app.joining import Address, ask_to_join
 from paceline_node.controller.raft_store import MetadataCorrupt, set_aside
 from paceline_node.env import Disk, Env
 from paceline_node.peers.auth import Identity, Secret
+from paceline_node.peers.channel import PeerTls
 from paceline_node.storage.layout import DirectoryMeta, write_meta
 
 
@@ -30,6 +31,7 @@ async def rejoin(
     secret: Secret,
     peer_address: Address,
     bootstrap: Sequence[Address],
+    tls: PeerTls | None = None,
 ) -> None:
     """Return when the quorum has taken this node in under a new directory id, and the directory is
     that of a newcomer. Raises MetadataCorrupt where there is nobody to ask. Cancel-safe."""
@@ -54,6 +56,7 @@ async def rejoin(
         peer_address,
         bootstrap,
         until=lambda reply: reply.admitted,
+        tls=tls,
     )
     await begin_anew(env.disk, meta)
     log.info("taken in as a new member", directory_id=str(meta.directory_id))

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from paceline_node.http.server import Page, PageMaker
+from paceline_node.security.principals import Principal
 
-Checks = Callable[[], Mapping[str, str]]
+Checks = Callable[[Principal], Mapping[str, str]]
 """Every check by name: ``ok``, or why it fails."""
 _OK = "ok"
 
@@ -16,18 +17,18 @@ _OK = "ok"
 def health_pages(checks: Checks) -> dict[str, PageMaker]:
     """/live, /ready, /health and / as Cursus's tools expect them."""
 
-    async def live() -> Page:
+    async def live(_principal: Principal) -> Page:
         return _json({"status": "live"}, HTTPStatus.OK)
 
-    async def ready() -> Page:
-        found = checks()
+    async def ready(principal: Principal) -> Page:
+        found = checks(principal)
         if all(result == _OK for result in found.values()):
             return _json({"status": "ready", "checks": dict(found)}, HTTPStatus.OK)
         body = {"status": "not_ready", "checks": dict(found)}
         return _json(body, HTTPStatus.SERVICE_UNAVAILABLE)
 
-    async def health() -> Page:
-        failed = [f"{name}={why}" for name, why in checks().items() if why != _OK]
+    async def health(principal: Principal) -> Page:
+        failed = [f"{name}={why}" for name, why in checks(principal).items() if why != _OK]
         if not failed:
             return Page(b"OK")
         text = f"Broker not ready: {','.join(failed)}"

@@ -14,6 +14,7 @@ from paceline_node.http.lazy import load
 from paceline_node.http.server import Page, PageMaker
 from paceline_node.memory import ClientMemory
 from paceline_node.observe.instruments import Family
+from paceline_node.security.principals import Principal
 from paceline_node.turns import Turns
 
 
@@ -62,7 +63,7 @@ class Scrapes:
 def standard_pages(
     scrapes: Scrapes,
     failed_checks: Callable[[], Sequence[str]],
-    permit: Callable[[], None],
+    permit: Callable[[Principal], None],
     memory: ClientMemory,
 ) -> dict[str, PageMaker]:
     """``failed_checks`` names what keeps the node from being ready, in order; nothing = ready.
@@ -71,11 +72,11 @@ def standard_pages(
     ``permit`` raises AuthorizationFailed of who may not see the node's state; that its process
     lives anybody may see who reaches it."""
 
-    async def live() -> Page:
+    async def live(_principal: Principal) -> Page:
         return Page(b"live\n")
 
-    async def ready() -> Page:
-        permit()
+    async def ready(principal: Principal) -> Page:
+        permit(principal)
         failed = list(failed_checks())
         status = HTTPStatus.SERVICE_UNAVAILABLE if failed else HTTPStatus.OK
         told = {
@@ -92,11 +93,11 @@ def standard_pages(
     return {"/live": live, "/ready": ready, "/metrics": metrics_page(scrapes, permit)}
 
 
-def metrics_page(scrapes: Scrapes, permit: Callable[[], None]) -> PageMaker:
+def metrics_page(scrapes: Scrapes, permit: Callable[[Principal], None]) -> PageMaker:
     """/metrics in Prometheus's text format, for whom ``permit`` lets see it."""
 
-    async def text() -> Page:
-        permit()
+    async def text(principal: Principal) -> Page:
+        permit(principal)
         return await scrapes.page()
 
     return text

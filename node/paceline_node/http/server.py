@@ -23,8 +23,10 @@ from paceline_node.http.lazy import load
 from paceline_node.memory import FREE_BYTES, ClientMemory, Holding
 from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.net.crowd import address_of
+from paceline_node.net.door import ClearText, Door
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.security.origins import BrowserCheck
+from paceline_node.security.principals import ANONYMOUS, Principal
 from paceline_node.settings.limits import LimitSettings
 
 _READ_BYTES = 16 * 1024
@@ -42,10 +44,11 @@ class Page:
     status: HTTPStatus = HTTPStatus.OK
 
 
-PageMaker = Callable[[], Awaitable[Page]]
+PageMaker = Callable[[Principal], Awaitable[Page]]
+"""Makes a page for who asks."""
 Count = Callable[[str, HTTPStatus, float], None]
 """Told of each answer: the path asked for (clients choose it freely), the status, seconds."""
-StreamHandler = Callable[[trio.abc.Stream, str, Holding], Awaitable[None]]
+StreamHandler = Callable[[trio.abc.Stream, str, Principal, Holding], Awaitable[None]]
 """Serves one WebSocket's frames as a byte stream, which it closes; the text names the client, and
 the holding is what the client is charged with."""
 
@@ -98,26 +101,37 @@ class HttpServer:
         *,
         gate: AcceptGate | None = None,
         opened: OpenConnections | None = None,
+        door: Door | None = None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve until cancelled; closes the listeners and all connections."""
+        """Serve those whom the door lets in until cancelled; closes the listeners and all
+        connections."""
+        handle = self.handle if door is None else partial(self._enter, door)
         async with trio.open_nursery() as nursery:
             await nursery.start(
                 partial(
                     serve,
                     listeners,
-                    self.handle,
+                    handle,
                     max_connections=self._limits.connections,
                     gate=gate,
                     opened=opened,
                     idle_s=self._limits.idle_s,
+                    look=ClearText("http").look if door is None else None,
                 )
             )
             task_status.started()
 
-    async def handle(self, stream: trio.abc.Stream) -> None:
+    async def _enter(self, door: Door, stream: trio.abc.Stream) -> None:
+        entered: tuple[trio.abc.Stream, Principal] | None = None
+        async with contained("http", "browser or program", self._strangers):
+            entered = await door.enter(stream)
+        if entered is not None:
+            await self.handle(*entered)
+
+    async def handle(self, stream: trio.abc.Stream, principal: Principal = ANONYMOUS) -> None:
         """Serve one connection to its end and close it. Never raises for what a client does."""
-        connection = _Connection(stream, self._limits)
+        connection = _Connection(stream, self._limits, principal)
         async with contained("http", "browser or program", self._strangers):
             await self._converse(stream, connection)
 
@@ -149,7 +163,7 @@ class HttpServer:
         if head.wants_websocket:
             await self._upgrade(connection, head)
             return False
-        page = await self._page(head)
+        page = await self._page(head, connection.principal)
         self._count(head.path, page.status, trio.current_time() - arrived)
         return await self._answer(connection, page, head.method)
 
@@ -177,7 +191,7 @@ class HttpServer:
             return _problem(HTTPStatus.BAD_REQUEST, "the headers of an upgrade must be ASCII")
         return None
 
-    async def _page(self, head: _Head) -> Page:
+    async def _page(self, head: _Head, principal: Principal) -> Page:
         make = self._pages.get(head.path)
         if make is None:
             if head.path in self._sockets:
@@ -186,7 +200,7 @@ class HttpServer:
         if head.method not in ("GET", "HEAD"):
             return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are served")
         try:
-            return await make()
+            return await make(principal)
         except AuthorizationFailed as error:
             return _problem(HTTPStatus.FORBIDDEN, str(error))
         except Exception as error:  # noqa: BLE001  a page's bug must not end the server
@@ -211,6 +225,7 @@ class HttpServer:
             await serve_websocket(
                 ReplayStream(*connection.from_request_on()),
                 handler,
+                connection.principal,
                 held,
                 name=f"{address}:websocket {head.path}",
                 max_message_bytes=self._limits.message_bytes,
@@ -260,7 +275,8 @@ def _path(target: str) -> str:
 class _Connection:
     """h11 over a stream, remembering the bytes of the current request for an upgrade."""
 
-    def __init__(self, stream: trio.abc.Stream, limits: HttpLimits) -> None:
+    def __init__(self, stream: trio.abc.Stream, limits: HttpLimits, principal: Principal) -> None:
+        self.principal = principal
         self._stream = stream
         self._limits = limits
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)

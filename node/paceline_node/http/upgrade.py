@@ -14,6 +14,7 @@ import trio_websocket
 
 from paceline.wire.frame import LENGTH_BYTES
 from paceline_node.memory import Holding, Portion
+from paceline_node.security.principals import Principal
 
 _CLOSE_S = 1.0
 _MUCH_BYTES = 64 * 1024
@@ -148,7 +149,8 @@ def _one_frame(message: str | bytes) -> bytes:
 
 async def serve_websocket(
     stream: trio.abc.Stream,
-    handler: Callable[[trio.abc.Stream, str, Holding], Awaitable[None]],
+    handler: Callable[[trio.abc.Stream, str, Principal, Holding], Awaitable[None]],
+    principal: Principal,
     memory: Holding,
     *,
     name: str,
@@ -169,7 +171,7 @@ async def serve_websocket(
                 websocket = await _accept(nursery, below, max_message_bytes)
             if websocket is not None:
                 try:
-                    await handler(WebSocketStream(websocket, below), name, memory)
+                    await handler(WebSocketStream(websocket, below), name, principal, memory)
                 finally:
                     with trio.move_on_after(_CLOSE_S, shield=True):
                         await websocket.aclose()

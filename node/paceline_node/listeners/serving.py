@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import field, replace
 from ipaddress import IPv6Address, ip_address
 
@@ -17,6 +15,7 @@ from paceline.values import dataclass
 from paceline_node.env import Network
 from paceline_node.memory import FREE_BYTES, ClientMemory, Holding, source_of, unlimited
 from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve
+from paceline_node.net.door import ClearText, Door
 from paceline_node.net.leaving import plain_of
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.security.principals import ANONYMOUS, Principal, Proof
@@ -54,7 +53,6 @@ _RECEIVE_BYTES = 64 * 1024
 _TAKEN_BYTES = 64 * 1024
 _FORWARDED_FACTOR = 3
 """What a request takes while it is carried out: its frame, what was read out of it, a copy."""
-_TLS_HANDSHAKE = b"\x16"
 
 Serve = Callable[[trio.abc.Stream, Client], Awaitable[None]]
 """Serves one connection and closes it."""
@@ -126,47 +124,21 @@ async def serve_clients(
         gate=gate,
         opened=opened,
         idle_s=idle_s,
+        look=None if bound.config.tls else ClearText(kind).look,
         task_status=task_status,
     )
 
 
-def over_tls(
-    handle: Serve, context: ssl.SSLContext, *, handshake_s: float, plain_too: bool = False
-) -> Serve:
-    """``handle``, behind a TLS handshake; a client that fails it, or is too slow, is gone. With
-    ``plain_too``, one whose first byte begins no handshake is served as it is; that byte may be
-    long in coming."""
+def behind(door: Door, handle: Serve) -> Serve:
+    """``handle``, for those whom the door lets in: as whom their certificate names."""
 
-    async def chosen(stream: trio.abc.Stream, client: Client) -> None:
-        if await _begins_tls(stream):
-            await secured(stream, client)
-        else:
-            await handle(stream, client)
+    async def admitted(stream: trio.abc.Stream, client: Client) -> None:
+        entered = await door.enter(stream)
+        if entered is not None:
+            inner, principal = entered
+            await handle(inner, replace(client, principal=principal))
 
-    async def secured(stream: trio.abc.Stream, client: Client) -> None:
-        # Compatible: many clients close without saying so first.
-        encrypted = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
-        done = False
-        with trio.move_on_after(handshake_s), suppress(trio.BrokenResourceError):
-            await encrypted.do_handshake()
-            done = True
-        if done:
-            await handle(encrypted, client)
-        else:
-            await trio.aclose_forcefully(stream)
-
-    return chosen if plain_too else secured
-
-
-async def _begins_tls(stream: trio.abc.Stream) -> bool:
-    """Whether a client's first byte is a TLS record's. Streams that cannot be looked into are not
-    of the network, and not encrypted."""
-    plain = plain_of(stream)
-    if plain is None:
-        return False
-    with suppress(OSError):
-        return await plain.socket.recv(1, socket.MSG_PEEK) == _TLS_HANDSHAKE
-    return False
+    return admitted
 
 
 def client_of(stream: trio.abc.Stream) -> Client:

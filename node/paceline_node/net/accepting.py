@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from paceline_node.net.crowd import Crowd, address_of
-from paceline_node.net.leaving import ClientStream, Leaving
+from paceline_node.net.leaving import ClientStream, Leaving, Look
 from paceline_node.observe.sparing import SparingLog
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -85,8 +85,10 @@ class _Accepting:
         gate: AcceptGate | None,
         opened: OpenConnections,
         crowd: Crowd,
+        look: Look | None,
     ) -> None:
         self._crowd = crowd
+        self._look = look
         self._handle = handle
         self._nursery = nursery
         self._places = trio.Semaphore(max_connections)
@@ -173,7 +175,7 @@ class _Accepting:
 
     def _orderly(self, stream: trio.abc.Stream) -> trio.abc.Stream:
         if isinstance(stream, trio.SocketStream):
-            return ClientStream(stream, self._leaving)
+            return ClientStream(stream, self._leaving, self._look)
         return stream  # the simulator's
 
 
@@ -185,6 +187,7 @@ async def serve(
     gate: AcceptGate | None = None,
     opened: OpenConnections | None = None,
     idle_s: float = float("inf"),
+    look: Look | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Accept from the listeners and run ``handle`` on each connection, until cancelled, or until
@@ -194,7 +197,7 @@ async def serve(
     client does. While ``max_connections`` are open, while the gate is closed and after a shortage
     error, further connections wait, unless one that is open makes room: such as have been silent
     for ``idle_s``, and of an address that has most of all (``crowd.py``). Other errors of accept
-    are raised. ``opened`` counts the connections.
+    are raised. ``opened`` counts the connections; ``look`` is shown what a client says first.
     """
     async with trio.open_nursery() as nursery:
         accepting = _Accepting(
@@ -204,6 +207,7 @@ async def serve(
             gate,
             OpenConnections() if opened is None else opened,
             Crowd(idle_s),
+            look,
         )
         for listener in listeners:
             nursery.start_soon(accepting.accept_from, listener)

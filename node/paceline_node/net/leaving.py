@@ -8,8 +8,11 @@ here, and a few go on in each round of the loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
+Look = Callable[[trio.SocketStream, bytes | bytearray], None]
 _AT_ONCE = 4
 _ROUNDS = 256
 """In about so many rounds the half of any crowd is gone: rounds may be slow, and until then its
@@ -43,11 +46,15 @@ class Leaving:
 
 
 class ClientStream(trio.abc.HalfCloseableStream):
-    """A client's connection, which tells its end when it may go."""
+    """A client's connection, which tells its end when it may go. ``look`` is shown what is received
+    first this way."""
 
-    def __init__(self, plain: trio.SocketStream, leaving: Leaving) -> None:
+    def __init__(
+        self, plain: trio.SocketStream, leaving: Leaving, look: Look | None = None
+    ) -> None:
         self.plain = plain
         self.leaving = leaving
+        self._look = look
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         broken: trio.BrokenResourceError | None = None
@@ -56,6 +63,9 @@ class ClientStream(trio.abc.HalfCloseableStream):
             data = await self.plain.receive_some(max_bytes)
         except trio.BrokenResourceError as error:
             broken = error
+        if self._look is not None:
+            look, self._look = self._look, None
+            look(self.plain, data)
         if not data:
             await self.leaving.turn()
         if broken is not None:
@@ -76,7 +86,10 @@ class ClientStream(trio.abc.HalfCloseableStream):
 
 
 def plain_of(stream: trio.abc.Stream) -> trio.SocketStream | None:
-    """The TCP connection that ``stream`` is; None where it is another's, or encrypted."""
+    """The TCP connection that ``stream`` is, or goes through where it is encrypted; None where it
+    is another's."""
+    if isinstance(stream, trio.SSLStream):
+        stream = stream.transport_stream
     if isinstance(stream, ClientStream):
         return stream.plain
     return stream if isinstance(stream, trio.SocketStream) else None

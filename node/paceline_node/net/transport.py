@@ -23,6 +23,8 @@ from paceline_node.net.leaving import ClientStream, Leaving
 _JOIN_BYTES = 64 * 1024
 _READ_BYTES = 1024 * 1024  # a piece of a file: read, sent or probed at once
 _IOV_COUNT = 512
+_RECORD_BYTES = 16 * 1024  # of TLS, at most
+_ENCRYPTED_BYTES = 256 * 1024  # at once: 0.1 to 0.3 ms
 _COLD = frozenset({errno.EAGAIN, errno.EINTR})
 _GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ETIMEDOUT, errno.EBADF})
 
@@ -62,6 +64,8 @@ def transport_for(stream: trio.abc.Stream) -> Transport:
         return SocketTransport(stream.plain, stream.leaving)
     if isinstance(stream, trio.SocketStream):
         return SocketTransport(stream)
+    if isinstance(stream, trio.SSLStream):
+        return EncryptedTransport(stream)
     return StreamTransport(stream)
 
 
@@ -107,6 +111,27 @@ class StreamTransport:
             data = await _read_to_send(part.file, min(_READ_BYTES, end - position), position)
             await self._stream.send_all(data)
             position += len(data)
+
+
+class EncryptedTransport(StreamTransport):
+    """TLS. A read brings one TLS record at most, so the library is given no more room, which it
+    would clear each time; and what is sent is encrypted in pieces, with others' turns between."""
+
+    async def receive_into(self, targets: Sequence[memoryview]) -> int:
+        first = targets[0]
+        return await super().receive_into((first[:_RECORD_BYTES],) if first else targets)
+
+    async def send(self, chunks: Sequence[Bytes]) -> None:
+        for chunk in chunks:
+            if len(chunk) > _ENCRYPTED_BYTES:
+                break
+        else:
+            await super().send(chunks)
+            return
+        for chunk in chunks:
+            view = memoryview(chunk)
+            for at in range(0, len(view), _ENCRYPTED_BYTES):
+                await super().send((view[at : at + _ENCRYPTED_BYTES],))
 
 
 class SocketTransport:

@@ -37,6 +37,7 @@ from paceline.wire.peer.hello import (
     HelloReply,
     Prove,
 )
+from paceline_node.peers.channel import Channel
 
 _INITIATOR_LABEL = b"paceline/peer/1/initiator\0"
 _ACCEPTOR_LABEL = b"paceline/peer/1/acceptor\0"
@@ -90,17 +91,28 @@ class Secret:
     def __repr__(self) -> str:
         return "Secret(...)"
 
-    def prove(self, label: bytes, hello: list[Any], reply: list[Any]) -> bytes:
-        """The proof that the holder took part in exactly this exchange."""
+    def prove(
+        self, label: bytes, hello: list[Any], reply: list[Any], binding: bytes = b""
+    ) -> bytes:
+        """The proof that the holder took part in exactly this exchange, over exactly the encrypted
+        channel of ``binding``."""
         mac = hmac.new(self._key, label, "sha256")
         for body in (hello, reply):
             packed: bytes = msgpack.packb(body)
             mac.update(len(packed).to_bytes(4, "big"))
             mac.update(packed)
+        mac.update(binding)  # of a fixed size, or nothing
         return mac.digest()
 
-    def check(self, proof: bytes, label: bytes, hello: list[Any], reply: list[Any]) -> bool:
-        return hmac.compare_digest(proof, self.prove(label, hello, reply))
+    def check(
+        self,
+        proof: bytes,
+        label: bytes,
+        hello: list[Any],
+        reply: list[Any],
+        binding: bytes = b"",
+    ) -> bool:
+        return hmac.compare_digest(proof, self.prove(label, hello, reply, binding))
 
 
 def read_secret(path: str | Path) -> Secret:
@@ -131,8 +143,17 @@ class Initiator:
     """
 
     def __init__(
-        self, identity: Identity, secret: Secret, *, target: NodeId, lane: Lane, nonces: Nonces
+        self,
+        identity: Identity,
+        secret: Secret,
+        *,
+        target: NodeId,
+        lane: Lane,
+        nonces: Nonces,
+        channel: Channel | None = None,
     ) -> None:
+        self._channel = channel
+        self._binding = b"" if channel is None else channel.binding
         self._identity = identity
         self._secret = secret
         self._target = target
@@ -164,15 +185,19 @@ class Initiator:
             raise AuthenticationFailed(
                 f"expected node {self._target} at this address, found node {reply.node_id}"
             )
+        if self._channel is not None:
+            self._channel.require(reply.node_id)
         self._reply = body
         self._peer = Peer(reply.node_id, reply.directory_id, reply.cluster_id, self._lane)
-        return Prove(self._secret.prove(_INITIATOR_LABEL, self._hello.pack(), body))
+        hello = self._hello.pack()
+        return Prove(self._secret.prove(_INITIATOR_LABEL, hello, body, self._binding))
 
     def finish(self, body: list[Any]) -> Peer:
         """Check the acceptor's proof. Raises AuthenticationFailed, RemoteProtocolError."""
         assert self._peer is not None, "prove() comes before finish()"
         proof = Prove.unpack(body).proof
-        if not self._secret.check(proof, _ACCEPTOR_LABEL, self._hello.pack(), self._reply):
+        hello = self._hello.pack()
+        if not self._secret.check(proof, _ACCEPTOR_LABEL, hello, self._reply, self._binding):
             raise _wrong_secret(self._identity.node_id, self._peer.node_id)
         return self._peer
 
@@ -180,7 +205,16 @@ class Initiator:
 class Acceptor:
     """The accepting side: :meth:`reply`, then :meth:`finish`."""
 
-    def __init__(self, identity: Identity, secret: Secret, *, nonces: Nonces) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        secret: Secret,
+        *,
+        nonces: Nonces,
+        channel: Channel | None = None,
+    ) -> None:
+        self._channel = channel
+        self._binding = b"" if channel is None else channel.binding
         assert identity.cluster_id is not None, "a node without a cluster accepts no peers"
         self._identity = identity
         self._cluster_id = identity.cluster_id
@@ -194,6 +228,8 @@ class Acceptor:
         (meant for another node), InvalidRequest (unknown lane) or RemoteProtocolError."""
         hello = Hello.unpack(body)
         lane = self._check(hello)
+        if self._channel is not None:
+            self._channel.require(hello.node_id)
         self._hello = body
         self._peer = Peer(hello.node_id, hello.directory_id, hello.cluster_id, lane)
         return self._reply()
@@ -203,9 +239,10 @@ class Acceptor:
         assert self._peer is not None, "reply() comes before finish()"
         reply = self._reply().pack()
         proof = Prove.unpack(body).proof
-        if not self._secret.check(proof, _INITIATOR_LABEL, self._hello, reply):
+        if not self._secret.check(proof, _INITIATOR_LABEL, self._hello, reply, self._binding):
             raise _wrong_secret(self._peer.node_id, self._identity.node_id)
-        return Prove(self._secret.prove(_ACCEPTOR_LABEL, self._hello, reply)), self._peer
+        ours = self._secret.prove(_ACCEPTOR_LABEL, self._hello, reply, self._binding)
+        return Prove(ours), self._peer
 
     def _check(self, hello: Hello) -> Lane:
         if hello.version < PEER_VERSION:

@@ -11,7 +11,9 @@ from paceline.wire.frame import Frame, Kind
 from paceline.wire.message import Message
 from paceline_node.env import Env
 from paceline_node.net.framestream import FrameStream
+from paceline_node.net.secure import HandshakeFailed
 from paceline_node.peers.auth import Identity, Initiator, Lane, Peer, Secret
+from paceline_node.peers.channel import Channel, PeerTls
 from paceline_node.peers.handshake import initiate
 
 
@@ -25,6 +27,7 @@ async def ask(
     body: Message,
     timeout_s: float,
     lane: Lane = Lane.JOIN,
+    tls: PeerTls | None = None,
 ) -> tuple[Peer, Frame]:
     """Connect, authenticate, ask once, close; returns who answered and its RESPONSE frame.
 
@@ -39,13 +42,30 @@ async def ask(
                 stream = await env.net.connect(host, port)
             except OSError as error:
                 raise ConnectionLost(str(error), was_sent=False) from error
+            stream, channel = await _encrypted(stream, tls, f"{host}:{port}")
             frames = FrameStream(stream, name=f"{host}:{port}")
             initiator = Initiator(
-                identity, secret, target=NO_NODE, lane=lane, nonces=env.rng.randbytes
+                identity,
+                secret,
+                target=NO_NODE,
+                lane=lane,
+                nonces=env.rng.randbytes,
+                channel=channel,
             )
             return await _exchange(frames, initiator, api, body)
     except trio.TooSlowError:
         raise RequestTimedOut(f"{host}:{port}: no answer within {timeout_s:g} s") from None
+
+
+async def _encrypted(
+    stream: trio.abc.Stream, tls: PeerTls | None, name: str
+) -> tuple[trio.abc.Stream, Channel | None]:
+    if tls is None:
+        return stream, None
+    try:
+        return await tls.dial(stream)
+    except HandshakeFailed as error:
+        raise ConnectionLost(f"{name}: {error}", was_sent=False) from error
 
 
 async def _exchange(

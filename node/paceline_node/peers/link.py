@@ -23,7 +23,9 @@ from paceline.wire.peer.api import PeerApi
 from paceline_node.env import Env
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.net.framestream import Chunk, FrameStream, total_size
+from paceline_node.net.secure import HandshakeFailed
 from paceline_node.peers.auth import Identity, Initiator, Lane, Secret
+from paceline_node.peers.channel import Channel, PeerTls
 from paceline_node.peers.handshake import initiate
 
 Done = Callable[[Frame | PacelineError], None]
@@ -94,6 +96,7 @@ class LinkContext:
     limits: LinkLimits
     deadlines: Deadlines
     owner: LinkOwner
+    tls: PeerTls | None = None
 
 
 class Link:
@@ -233,9 +236,11 @@ class Link:
 
     async def _connect_and_serve(self) -> None:
         self.state = LinkState.CONNECTING
-        stream = await self._connect()
-        if stream is None:
+        connected = await self._connect()
+        encrypted = None if connected is None else await self._encrypted(connected)
+        if encrypted is None:
             return
+        stream, channel = encrypted
         frames = FrameStream(
             stream, name=str(self), max_frame_bytes=self._context.limits.max_frame_bytes
         )
@@ -243,7 +248,7 @@ class Link:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(frames.run_writer)
             try:
-                await self._handshake(frames)
+                await self._handshake(frames, channel)
                 opened_at = trio.current_time()
                 await self._read(frames)
             except PacelineError as error:
@@ -274,7 +279,21 @@ class Link:
             self._ended(ConnectionLost(f"{self}: {error}", was_sent=False))
         return None
 
-    async def _handshake(self, frames: FrameStream) -> None:
+    async def _encrypted(
+        self, stream: trio.abc.Stream
+    ) -> tuple[trio.abc.Stream, Channel | None] | None:
+        """The connection as the nodes of this cluster use it; None where that failed."""
+        tls = self._context.tls
+        if tls is None:
+            return stream, None
+        try:
+            return await tls.dial(stream)
+        except HandshakeFailed as error:
+            self._failed_attempts += 1
+            self._ended(ConnectionLost(f"{self}: {error}", was_sent=False))
+        return None
+
+    async def _handshake(self, frames: FrameStream, channel: Channel | None) -> None:
         context = self._context
         initiator = Initiator(
             context.identity,
@@ -282,6 +301,7 @@ class Link:
             target=self.node,
             lane=self.lane,
             nonces=context.env.rng.randbytes,
+            channel=channel,
         )
         with trio.fail_after(context.timing.handshake_timeout_s):
             await initiate(frames, initiator)

@@ -24,6 +24,7 @@ from paceline_node.env import Env
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.net.framestream import Payload, chunks_of
 from paceline_node.peers.auth import Identity, Lane, Secret
+from paceline_node.peers.channel import PeerTls
 from paceline_node.peers.link import (
     Address,
     Done,
@@ -71,6 +72,7 @@ class PeerLinks:
         timing: LinkTiming | None = None,
         limits: LinkLimits | None = None,
         on_refused: Callable[[NodeId], None] | None = None,
+        tls: PeerTls | None = None,
     ) -> None:
         self._deadlines = Deadlines()
         self._context = LinkContext(
@@ -81,6 +83,7 @@ class PeerLinks:
             limits=limits or LinkLimits(),
             deadlines=self._deadlines,
             owner=self,
+            tls=tls,
         )
         self._addresses: dict[NodeId, Address] = {}
         self._links: dict[tuple[NodeId, str], Link] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Protocol
 from uuid import UUID
 
 import structlog
@@ -33,9 +34,12 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.hello import MAX_HANDSHAKE_FRAME_BYTES
 from paceline_node.env import Env
 from paceline_node.net.accepting import AcceptGate, contained, serve
+from paceline_node.net.crowd import address_of
 from paceline_node.net.framestream import Chunk, FrameStream, OutboxLimits, Payload
+from paceline_node.net.secure import HandshakeFailed
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.auth import Acceptor, Identity, Lane, Peer, Secret
+from paceline_node.peers.channel import Channel, PeerTls
 from paceline_node.peers.handshake import accept
 from paceline_node.settings.counts import PEER_CONNECTIONS, UNPROVED
 
@@ -115,6 +119,22 @@ class Session:
         self._frames.abort(reason)
 
 
+class Stranger(Protocol):
+    """A connection that has not proved yet to be a node's."""
+
+    def abort(self, reason: str) -> None: ...
+
+
+class Shaking:
+    """A connection in its TLS handshake."""
+
+    def __init__(self, scope: trio.CancelScope) -> None:
+        self._scope = scope
+
+    def abort(self, reason: str) -> None:
+        self._scope.cancel(reason)
+
+
 class Slot:
     """A call's place among those of its session that are at work."""
 
@@ -165,7 +185,9 @@ class PeerServer:
         limits: ServerLimits | None = None,
         on_open: SessionCallback | None = None,
         on_close: SessionCallback | None = None,
+        tls: PeerTls | None = None,
     ) -> None:
+        self._tls = tls
         self._env = env
         self._identity = identity
         self._secret = secret
@@ -173,7 +195,7 @@ class PeerServer:
         self._calls: dict[int, PatientHandler] = {}
         self._direct: dict[int, DirectHandler] = {PeerApi.PING: _answer_ping}
         self._sessions: dict[Session, None] = {}  # in the order they came
-        self._unproved: dict[FrameStream, None] = {}  # likewise
+        self._unproved: dict[Stranger, None] = {}  # likewise
         self._log = structlog.get_logger(component="peers", node=identity.node_id)
         self._strangers = SparingLog(component="peers", node=identity.node_id)
         self.on_open = on_open
@@ -235,12 +257,39 @@ class PeerServer:
 
     async def handle(self, stream: trio.abc.Stream) -> None:
         """Serve one connection to its end. Never raises for what the other side does."""
+        if self._tls is None:
+            await self._converse(stream, None)
+            return
+        encrypted = await self._encrypted(self._tls, stream)
+        if encrypted is not None:
+            await self._converse(*encrypted)
+
+    async def _encrypted(
+        self, tls: PeerTls, stream: trio.abc.Stream
+    ) -> tuple[trio.abc.Stream, Channel] | None:
+        address = address_of(stream)
+        async with contained("peer", address, self._strangers):
+            with trio.CancelScope() as scope:
+                stranger = Shaking(scope)
+                self._make_room()
+                self._unproved[stranger] = None
+                try:
+                    return await tls.accept(stream)
+                except HandshakeFailed as error:
+                    self._strangers.warning(
+                        "peer refused", cause=error.cause, reason=str(error), address=address
+                    )
+                finally:
+                    self._unproved.pop(stranger, None)
+        return None
+
+    async def _converse(self, stream: trio.abc.Stream, channel: Channel | None) -> None:
         frames = FrameStream(
             stream, name="peer", max_frame_bytes=MAX_HANDSHAKE_FRAME_BYTES, outbox=OutboxLimits()
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(frames.run_writer)
-            session = await self._admit(frames)
+            session = await self._admit(frames, channel)
             if session is not None:
                 await self._serve(session, frames)
                 nursery.cancel_scope.cancel()
@@ -250,14 +299,14 @@ class PeerServer:
                 # The refusal is on its way out; a peer that does not read it does not keep us.
                 nursery.cancel_scope.deadline = trio.current_time() + _REFUSAL_S
 
-    async def _admit(self, frames: FrameStream) -> Session | None:
+    async def _admit(self, frames: FrameStream, channel: Channel | None) -> Session | None:
         peer: Peer | None = None
         # Anybody can come this far: not even a bug may let a stranger end the node.
         async with contained("peer", frames.name, self._strangers):
             self._make_room()
             self._unproved[frames] = None
             try:
-                peer = await self._handshake(frames)
+                peer = await self._handshake(frames, channel)
             finally:
                 self._unproved.pop(frames, None)
         if peer is None:
@@ -272,8 +321,10 @@ class PeerServer:
             del self._unproved[oldest]
             oldest.abort("too many connections that do not say who they are")
 
-    async def _handshake(self, frames: FrameStream) -> Peer | None:
-        acceptor = Acceptor(self._identity, self._secret, nonces=self._env.rng.randbytes)
+    async def _handshake(self, frames: FrameStream, channel: Channel | None) -> Peer | None:
+        acceptor = Acceptor(
+            self._identity, self._secret, nonces=self._env.rng.randbytes, channel=channel
+        )
         try:
             with trio.fail_after(self._limits.handshake_timeout_s):
                 return await accept(frames, acceptor)

@@ -1,4 +1,5 @@
-"""Which names a browser may reach this node by, and which pages may use it (DESIGN 4.3).
+"""Which names a browser may reach this node by, and which pages may use it
+(paceline_node/DESIGN 4.3).
 
 A web page on any site can make its visitor's browser talk to a port on that visitor's machine or
 network. Two checks stop it: the Host header must name this node (a page cannot choose it, but can

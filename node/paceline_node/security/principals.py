@@ -1,4 +1,4 @@
-"""Who asks, what for, and who says whether they may (DESIGN 5).
+"""Who asks, what for, and who says whether they may (paceline_node/DESIGN 5).
 
 Every request to the services is put to the node's :class:`Policy`. Until credentials exist
 that is :class:`AllowAll`, which allows everything that makes sense; what does not (producing to a
@@ -20,6 +20,7 @@ class Proof(enum.Enum):
     """How a principal was established."""
 
     NONE = "none"
+    CERTIFICATE = "certificate"
     CLUSTER_SECRET = "cluster-secret"  # noqa: S105  the kind of proof, not a password
 
 
@@ -42,11 +43,12 @@ class Principal:
 
 
 ANONYMOUS = Principal("anonymous", Proof.NONE)
+NODE_PREFIX = "node:"
 
 
 def node_principal(node: NodeId) -> Principal:
     """Another node of the cluster, as authenticated by the peer handshake."""
-    return Principal(f"node:{node}", Proof.CLUSTER_SECRET)
+    return Principal(f"{NODE_PREFIX}{node}", Proof.CLUSTER_SECRET)
 
 
 class ResourceKind(enum.Enum):

@@ -1,6 +1,6 @@
 """A node's settings: one frozen tree, read from defaults, file, environment and flags."""
 
-from paceline_node.settings.addresses import BootstrapPeer, Listener, ListenerKind
+from paceline_node.settings.addresses import BootstrapPeer, ClientAuth, Listener, ListenerKind
 from paceline_node.settings.cursus import NonUtf8
 from paceline_node.settings.loader import InvalidSettings, load
 from paceline_node.settings.printing import print_config
@@ -9,6 +9,7 @@ from paceline_node.settings.tree import Settings, SimulatedReplicas, SliceClock,
 
 __all__ = [
     "BootstrapPeer",
+    "ClientAuth",
     "InvalidSettings",
     "Listener",
     "ListenerKind",

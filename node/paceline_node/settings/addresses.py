@@ -2,11 +2,12 @@
 
 A listener is where this node accepts one protocol::
 
-    scheme[+tls]://HOST:PORT[?advertised=HOST[:PORT]][&tls=optional]
+    scheme[+tls]://HOST:PORT[?advertised=HOST[:PORT]][&tls=optional][&client_auth=CHOICE]
 
 The bind address and the advertised one (what other nodes and clients are told) are separate
 (DESIGN 3.3). Port 0 takes a free port; the advertised port then follows it. Behind
-``+tls``, ``tls=optional`` lets clients choose: some of Cursus's never encrypt.
+``+tls``, ``tls=optional`` lets clients choose: some of Cursus's never encrypt. ``client_auth`` is
+``tls.client_auth`` of this listener alone: none, optional or required.
 """
 
 from __future__ import annotations
@@ -61,6 +62,14 @@ _DEFAULT_PORTS = {
 }
 
 
+class ClientAuth(enum.Enum):
+    """Whether clients of an encrypted listener are asked for a certificate."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
 def has_http2() -> bool:
     """Whether the package is there that the pravega listener needs (extra ``segment``)."""
     return find_spec("h2") is not None
@@ -78,15 +87,7 @@ DEFAULT_KINDS = (
 )
 """What a node serves when nothing is configured."""
 
-_OVER_TLS = frozenset(
-    {
-        ListenerKind.CURSUS,
-        ListenerKind.KAFKA,
-        ListenerKind.SEGMENT,
-        ListenerKind.PRAVEGA,
-    }
-)
-_OPTIONS = frozenset({"advertised", "tls"})
+_OPTIONS = frozenset({"advertised", "tls", "client_auth"})
 _ALIASES = {"coordinator": "kafka"}
 """Older schemes, which files of settings may still have."""
 _ENDPOINTS = {"kafka": KAFKA_ENDPOINT}
@@ -102,7 +103,7 @@ def kind_of_endpoint(endpoint: str) -> str:
 class Listener:
     """One accepted protocol. ``advertised_port`` None means the port that was bound; ``tls`` that
     its connections are encrypted with the certificate of ``tls.certificate``, those that are not
-    excepted where ``plain_too``."""
+    excepted where ``plain_too``; ``client_auth`` None that ``tls.client_auth`` holds."""
 
     kind: ListenerKind
     host: str
@@ -111,6 +112,7 @@ class Listener:
     advertised_port: int | None
     tls: bool = False
     plain_too: bool = False
+    client_auth: ClientAuth | None = None
 
     @classmethod
     def parse(cls, url: str) -> Listener:
@@ -121,9 +123,7 @@ class Listener:
             raise ValueError(f"{url!r}: expected {kind.value}://HOST:PORT[?advertised=HOST:PORT]")
         host, port = _host_port(url, parts.netloc)
         options = _options(url, parts.query)
-        plain_too = "tls" in options
-        if plain_too and (options["tls"] != "optional" or not tls):
-            raise ValueError(f"{url!r}: expected tls=optional, behind a scheme that ends in +tls")
+        plain_too, auth = _tls_options(url, kind, options, tls=tls)
         advertised = _advertised(url, options)
         if advertised is None:
             if host in _EVERYWHERE:
@@ -131,8 +131,8 @@ class Listener:
                     f"{url!r} listens on every address: say which one to tell others, "
                     "with ?advertised=HOST:PORT"
                 )
-            return cls(kind, host, port, host, None, tls, plain_too)
-        return cls(kind, host, port, *advertised, tls, plain_too)
+            return cls(kind, host, port, host, None, tls, plain_too, auth)
+        return cls(kind, host, port, *advertised, tls, plain_too, auth)
 
     @classmethod
     def default(cls, kind: ListenerKind, node_id: int) -> Listener:
@@ -148,6 +148,8 @@ class Listener:
             options.append(f"advertised={host if port is None else _joined(host, port)}")
         if self.plain_too:
             options.append("tls=optional")
+        if self.client_auth is not None:
+            options.append(f"client_auth={self.client_auth.value}")
         return f"{url}?{'&'.join(options)}" if options else url
 
     def advertised(self, bound_port: int) -> tuple[str, int]:
@@ -185,8 +187,6 @@ def _kind(url: str, scheme: str) -> tuple[ListenerKind, bool]:
     plain = _ALIASES.get(plain, plain)
     known = {kind.value for kind in ListenerKind}
     tls = extra == "tls"
-    if plain in known and tls and ListenerKind(plain) not in _OVER_TLS:
-        raise ValueError(f"{url!r}: {scheme}:// is not served by this version")
     if plain not in known or (plus and not tls):
         raise ValueError(f"{url!r}: unknown scheme, expected {', '.join(sorted(known))}")
     return ListenerKind(plain), tls
@@ -207,8 +207,31 @@ def _options(url: str, query: str) -> dict[str, str]:
     found = parse_qsl(query, keep_blank_values=True)
     options = dict(found)
     if len(options) < len(found) or not options.keys() <= _OPTIONS or not all(options.values()):
-        raise ValueError(f"{url!r}: the options are advertised=HOST[:PORT] and tls=optional")
+        raise ValueError(
+            f"{url!r}: the options are advertised=HOST[:PORT], tls=optional and client_auth=CHOICE"
+        )
     return options
+
+
+def _tls_options(
+    url: str, kind: ListenerKind, options: dict[str, str], *, tls: bool
+) -> tuple[bool, ClientAuth | None]:
+    """Whether clients may do without TLS, and whether they are asked for certificates."""
+    plain_too = "tls" in options
+    if plain_too and (options["tls"] != "optional" or not tls):
+        raise ValueError(f"{url!r}: expected tls=optional, behind a scheme that ends in +tls")
+    asked = options.get("client_auth")
+    choices = {each.value: each for each in ClientAuth}
+    if asked is not None and (asked not in choices or not tls):
+        raise ValueError(
+            f"{url!r}: expected client_auth={'|'.join(choices)}, behind a scheme that ends in +tls"
+        )
+    auth = None if asked is None else choices[asked]
+    if kind is ListenerKind.PEER and (plain_too or auth is not None):
+        raise ValueError(f"{url!r}: behind peer+tls nodes all encrypt, and all show certificates")
+    if plain_too and auth is ClientAuth.REQUIRED:
+        raise ValueError(f"{url!r}: who need not encrypt shows no certificate")
+    return plain_too, auth
 
 
 def _advertised(url: str, options: dict[str, str]) -> tuple[str, int | None] | None:

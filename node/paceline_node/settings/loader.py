@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 
 from paceline.errors import ConfigurationError
 from paceline.values import dataclass
-from paceline_node.settings.addresses import Listener, ListenerKind
+from paceline_node.settings.addresses import ClientAuth, Listener, ListenerKind
 from paceline_node.settings.aliases import read_aliases
 from paceline_node.settings.fields import BadValue, Spec, convert, spec_of
 from paceline_node.settings.tree import Settings, Timing
@@ -226,13 +226,30 @@ def _contradictions(settings: Settings, given: Mapping[str, Given]) -> list[str]
         if broken:
             found.append(f"invalid {_names(keys, given)}: {text}{_sources(keys, given)}")
     found.extend(_listener_problems(settings.listeners, given))
-    needs_certificate = any(listener.tls for listener in settings.listeners)
-    if needs_certificate and not (settings.tls.certificate and settings.tls.key):
-        sources = _sources(("listeners", "tls.certificate", "tls.key"), given)
-        found.append(
-            f"invalid listeners: a +tls listener needs tls.certificate and tls.key{sources}"
-        )
+    found.extend(_tls_problems(settings, given))
     return found
+
+
+def _tls_problems(settings: Settings, given: Mapping[str, Given]) -> Iterator[str]:
+    """What encrypted listeners lack."""
+    tls = settings.tls
+    encrypted = [listener for listener in settings.listeners if listener.tls]
+    asking = [each for each in encrypted if settings.client_auth(each) is not ClientAuth.NONE]
+    has_peers = any(each.kind is ListenerKind.PEER for each in encrypted)
+    needs = (
+        (encrypted, "a +tls listener", "tls.certificate", "tls.key"),
+        (has_peers, "peer+tls", "tls.peer_authority"),
+        (has_peers and tls.peer_certificate, "tls.peer_certificate", "tls.peer_key"),
+        (asking, "who asks clients for certificates", "tls.client_authorities"),
+    )
+    for holds, what, *keys in needs:
+        if holds and not all(getattr(tls, key.removeprefix("tls.")) for key in keys):
+            sources = _sources(("listeners", *keys), given)
+            yield f"invalid listeners: {what} needs {' and '.join(keys)}{sources}"
+    for each in encrypted:
+        if each.plain_too and settings.client_auth(each) is ClientAuth.REQUIRED:
+            sources = _sources(("listeners", "tls.client_auth"), given)
+            yield f"invalid listeners: {each}: who need not encrypt shows no certificate{sources}"
 
 
 def _listener_problems(listeners: Sequence[Listener], given: Mapping[str, Given]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import field
 from pathlib import Path
 
 from paceline.values import dataclass
-from paceline_node.settings.addresses import DEFAULT_KINDS, BootstrapPeer, Listener
+from paceline_node.settings.addresses import DEFAULT_KINDS, BootstrapPeer, ClientAuth, Listener
 from paceline_node.settings.coordination import GroupSettings, TransactionSettings
 from paceline_node.settings.cursus import CursusSettings
 from paceline_node.settings.fields import setting
@@ -317,12 +317,40 @@ class DiskSettings:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Listeners whose scheme ends in ``+tls``. Both are files in PEM form."""
+    """Listeners whose scheme ends in ``+tls``. Files are in PEM form, and read again on SIGHUP."""
 
-    certificate: str = setting("", "This node's certificate, and those that lead to a known one.")
-    key: str = setting("", "The certificate's private key, without a passphrase.")
+    certificate: str = setting(
+        "", "This node's certificate, and those that lead to a known one.", reloadable=True
+    )
+    key: str = setting("", "The certificate's private key, without a passphrase.", reloadable=True)
+    client_authorities: str = setting(
+        "", "Authorities that sign the certificates of clients.", reloadable=True
+    )
+    client_auth: ClientAuth = setting(
+        ClientAuth.NONE,
+        "Whether clients are asked for a certificate, where the listener's ?client_auth= does not "
+        "say.",
+    )
+    principal_rules: str = setting(
+        "DEFAULT",
+        "From a client's certificate to its principal: as Kafka's ssl.principal.mapping.rules; "
+        "DEFAULT is the subject's common name, else the first URI or DNS name.",
+        reloadable=True,
+    )
+    peer_certificate: str = setting(
+        "",
+        "This node's certificate towards nodes, which names node-N.paceline; empty: "
+        "tls.certificate, with its key.",
+        reloadable=True,
+    )
+    peer_key: str = setting("", "That certificate's private key.", reloadable=True)
+    peer_authority: str = setting(
+        "",
+        "The authority that signs the certificates of this cluster's nodes, and of nobody else.",
+        reloadable=True,
+    )
     handshake_ms: int = setting(
-        10_000, "Time a client has for the handshake.", low=10, high=600_000
+        10_000, "Time a client has for the handshake; a node has 3 s.", low=10, high=600_000
     )
 
 
@@ -397,6 +425,12 @@ class Settings:
         if self.listeners:
             return self.listeners
         return tuple(Listener.default(kind, self.node.id) for kind in DEFAULT_KINDS)
+
+    def client_auth(self, listener: Listener) -> ClientAuth:
+        """Whether clients of a listener are asked for certificates."""
+        if not listener.tls:
+            return ClientAuth.NONE
+        return self.tls.client_auth if listener.client_auth is None else listener.client_auth
 
     @property
     def secret_path(self) -> Path:

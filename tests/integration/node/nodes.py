@@ -196,10 +196,12 @@ def make_node(
 
 
 def _listener_url(kind: str, port: int, tls: Sequence[str]) -> str:
-    """``tls`` holds kinds that are encrypted, ``kind?`` where their clients choose."""
-    if f"{kind}?" in tls:
-        return f"{kind}+tls://127.0.0.1:{port}?tls=optional"
-    return f"{kind}+tls://127.0.0.1:{port}" if kind in tls else f"{kind}://127.0.0.1:{port}"
+    """``tls`` holds kinds that are encrypted, with options behind a ``?``."""
+    for each in tls:
+        name, mark, options = each.partition("?")
+        if name == kind:
+            return f"{kind}+tls://127.0.0.1:{port}{mark}{options}"
+    return f"{kind}://127.0.0.1:{port}"
 
 
 # --- one node -------------------------------------------------------------------------------------
@@ -253,7 +255,14 @@ class _Life:
 class Cluster:
     """Nodes that can crash, stop and come back. ``up`` holds those that serve."""
 
-    def __init__(self, directory: Path, nursery: trio.Nursery, flags: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        nursery: trio.Nursery,
+        flags: Mapping[str, str],
+        peer_tls: Callable[[int], Mapping[str, str]] | None = None,
+    ) -> None:
+        self.peer_tls = peer_tls
         self.directory = directory
         self.flags = {**CALM, **flags}
         self.up: dict[int, RunningNode] = {}
@@ -285,12 +294,14 @@ class Cluster:
         serves. ``flags`` name settings with ``__`` for the dot."""
         extra = {key.replace("__", "."): value for key, value in flags.items()}
         bootstrap = {"cluster.bootstrap": self.bootstrap}
+        shown = {} if self.peer_tls is None else self.peer_tls(number)
         node = make_node(
             self.directory,
             number,
             self.ports(number),
-            {**bootstrap, **self.flags, **extra},
+            {**bootstrap, **self.flags, **shown, **extra},
             network=self.networks.get(number),
+            tls=("peer",) if shown else (),
         )
         life = self._lives[number] = _Life(node)
         with trio.fail_after(HANG_S):
@@ -486,11 +497,16 @@ async def refusal(node: Node) -> BaseException:
 
 @asynccontextmanager
 async def cluster(
-    directory: Path, count: int = 3, flags: Mapping[str, str] | None = None
+    directory: Path,
+    count: int = 3,
+    flags: Mapping[str, str] | None = None,
+    *,
+    peer_tls: Callable[[int], Mapping[str, str]] | None = None,
 ) -> AsyncIterator[Cluster]:
-    """``count`` nodes, all of them voters, formatted afresh and serving."""
+    """``count`` nodes, all of them voters, formatted afresh and serving; ``peer_tls`` are a node's
+    settings where they encrypt among themselves."""
     async with trio.open_nursery() as nursery:
-        made = Cluster(directory, nursery, flags or {})
+        made = Cluster(directory, nursery, flags or {}, peer_tls)
         await format_nodes(directory, [made.ports(number)["peer"] for number in range(count)])
         await made.start_all(range(count))
         try:

@@ -115,7 +115,7 @@ async def test_over_tls(tmp_path: Path, certified: Certified) -> None:
 
 async def test_over_tls_or_not_on_one_port(tmp_path: Path, certified: Certified) -> None:
     """Clients for Java encrypt what they write, but not what they ask of coordinators."""
-    async with lone_node(tmp_path, certified.flags, tls=("cursus?",)) as node:
+    async with lone_node(tmp_path, certified.flags, tls=("cursus?tls=optional",)) as node:
         address = node.addresses["cursus"]
         async with CursusClient(address) as silent, CursusClient(address) as late:
             async with CursusClient(address) as client, CursusClient(address) as plain:

@@ -28,6 +28,7 @@ from paceline_node.env import RealHost
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.pages import Scrapes, standard_pages
 from paceline_node.memory import ClientMemory
+from paceline_node.security.principals import Principal
 from paceline_node.settings import ListenerKind, print_config
 from paceline_node.settings.counts import COUNTS
 from paceline_node.turns import Turns
@@ -127,13 +128,17 @@ def test_every_page_of_http_is_there() -> None:
     scrapes = Scrapes(tuple, Turns(), RealHost().run_blocking)
     served = {
         ListenerKind.HTTP: {*standard_pages(scrapes, tuple, _nobody, ClientMemory(1)), NATIVE_PATH},
-        ListenerKind.CURSUS_HEALTH: set(health_pages(dict)),
+        ListenerKind.CURSUS_HEALTH: set(health_pages(_nothing)),
         ListenerKind.CURSUS_METRICS: {"/metrics"},
     }
     assert set(http.PATHS) == {(kind, path) for kind, paths in served.items() for path in paths}
 
 
-def _nobody() -> None:
+def _nothing(principal: Principal) -> dict[str, str]:
+    raise AssertionError("no page is asked for")
+
+
+def _nobody(principal: Principal) -> None:
     raise AssertionError("no page is asked for")
 
 

@@ -47,7 +47,7 @@ class Node(trio.abc.Instrument):
     def server(self, memory: ClientMemory | None = None) -> HttpServer:
         memory = memory or ClientMemory(1 << 30)
         scrapes = Scrapes(self.collect, Turns(), self.run_blocking)
-        return HttpServer(standard_pages(scrapes, list, lambda: None, memory), memory=memory)
+        return HttpServer(standard_pages(scrapes, list, lambda _: None, memory), memory=memory)
 
 
 async def scrape(server: HttpServer) -> bytes:

@@ -18,7 +18,7 @@ from paceline_node.memory import ClientMemory, Holding, unlimited
 from paceline_node.net.framestream import FrameStream
 from paceline_node.observe.metrics import Metrics
 from paceline_node.security.origins import BrowserCheck
-from paceline_node.security.principals import ANONYMOUS, CLUSTER, Operation, refuse
+from paceline_node.security.principals import ANONYMOUS, CLUSTER, Operation, Principal, refuse
 from paceline_node.turns import Turns
 
 HEAD = "Host: localhost\r\n"
@@ -55,13 +55,13 @@ class Client:
         return await self.stream.receive_some(1) == b""
 
 
-def allow() -> None:
+def allow(_principal: Principal) -> None:
     """Everybody may see everything."""
 
 
 def server(
     failed: list[str] | None = None,
-    permit: Callable[[], None] = allow,
+    permit: Callable[[Principal], None] = allow,
     memory: ClientMemory | None = None,
     **options: object,
 ) -> HttpServer:
@@ -69,7 +69,7 @@ def server(
     scrapes = Scrapes(Metrics(version="7.1").collect, Turns(), trio.to_thread.run_sync)
     pages = standard_pages(scrapes, lambda: failed or [], permit, memory)
 
-    async def bug() -> Page:
+    async def bug(_principal: Principal) -> Page:
         return Page(str(1 // 0).encode())
 
     pages["/bug"] = bug
@@ -127,8 +127,8 @@ async def test_metrics_in_text(client: Client) -> None:
 
 
 async def test_pages_that_tell_something_are_put_to_the_policy(nursery: trio.Nursery) -> None:
-    def shut() -> None:
-        refuse(ANONYMOUS, Operation.DESCRIBE, CLUSTER)
+    def shut(principal: Principal) -> None:
+        refuse(principal, Operation.DESCRIBE, CLUSTER)
 
     client = Client(server(permit=shut), nursery)
     for path in ("/ready", "/metrics"):
@@ -238,7 +238,7 @@ async def test_a_client_that_does_not_read_is_dropped(
 # --- WebSocket ---
 
 
-async def echo(stream: trio.abc.Stream, name: str, memory: Holding) -> None:
+async def echo(stream: trio.abc.Stream, name: str, principal: Principal, memory: Holding) -> None:
     """A session as the native listener's: frames in, frames out."""
     frames = FrameStream(stream, name=name)
     async with trio.open_nursery() as nursery:
@@ -332,7 +332,7 @@ async def test_a_client_that_is_gone_before_the_handshake_ends_harms_nothing() -
     await theirs.send_all(f"GET /native HTTP/1.1\r\n{UPGRADE}\r\n".encode())
     await trio.aclose_forcefully(theirs)
     limits = {"max_message_bytes": 1000, "handshake_s": 5, "stall_s": 5}
-    await serve_websocket(ours, echo, unlimited(), name="gone", **limits)
+    await serve_websocket(ours, echo, ANONYMOUS, unlimited(), name="gone", **limits)
 
 
 async def test_targets_that_are_no_urls_are_no_pages(client: Client) -> None:

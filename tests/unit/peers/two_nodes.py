@@ -47,6 +47,7 @@ class Node2:
             identity(2),
             self.options.get("secret", SECRET),  # type: ignore[arg-type]
             limits=self.options.get("limits"),  # type: ignore[arg-type]
+            tls=self.options.get("tls"),  # type: ignore[arg-type]
             on_open=lambda s: self.opened.append((s.peer, s.lane)),
             on_close=lambda s: self.closed.append((s.peer, s.lane)),
         )

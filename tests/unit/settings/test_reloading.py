@@ -6,6 +6,15 @@ from paceline_node.settings.reloading import Reload
 from paceline_node.settings.tree import AdminCommands, LogLevel
 
 RELOADABLE = ("v1.admin_commands", "logging.level")
+FILES = (
+    "certificate",
+    "key",
+    "client_authorities",
+    "principal_rules",
+    "peer_certificate",
+    "peer_key",
+    "peer_authority",
+)
 
 
 def test_what_may_change_is_put_in_force_and_the_rest_is_named() -> None:
@@ -42,4 +51,7 @@ def test_back_to_the_default() -> None:
 
 
 def test_every_reloadable_setting_is_known_here() -> None:
-    assert {leaf.key for leaf in leaves() if leaf.spec.reloadable} == set(RELOADABLE)
+    assert {leaf.key for leaf in leaves() if leaf.spec.reloadable} == {
+        *RELOADABLE,
+        *(f"tls.{name}" for name in FILES),
+    }

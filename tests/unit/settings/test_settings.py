@@ -282,6 +282,8 @@ def test_default_listeners_are_on_loopback_and_step_by_node() -> None:
         ("peer://[::]:7401?advertised=host", ("::", 7401), ("host", 7401)),
         ("cursus+tls://h:1?advertised=x:2&tls=optional", ("h", 1), ("x", 2)),
         ("cursus+tls://h:1?tls=optional", ("h", 1), ("h", 1)),
+        ("v1+tls://h:1?client_auth=required", ("h", 1), ("h", 1)),
+        ("peer+tls://h:1", ("h", 1), ("h", 1)),
         ("http://[::1]:80?advertised=[fe80::1]:81", ("::1", 80), ("fe80::1", 81)),
     ],
 )
@@ -309,7 +311,10 @@ def test_coordinator_is_an_older_name_of_kafka() -> None:
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("v1+tls://h:9092", "v1+tls:// is not served by this version"),
+        ("v1://h:1?client_auth=required", "a scheme that ends in +tls"),
+        ("v1+tls://h:1?client_auth=yes", "expected client_auth=none|optional|required"),
+        ("v1+tls://h:1?client_auth=required&tls=optional", "who need not encrypt"),
+        ("v1+ssl://h:1", "unknown scheme"),
         ("ftp://h:21", "unknown scheme, expected cursus, cursus-health"),
         ("h:9092", "unknown scheme"),
         ("v1://h", "expected HOST:PORT"),

@@ -19,6 +19,7 @@ _CHUNK_BYTES = 64 * 1024
 _FIRST_BYTES = 4 * 1024
 """Enough for heartbeats: most connections are idle."""
 _SMALLEST = 2
+_TLS_HANDSHAKE = 0x1603  # how a TLS record of version 3.x begins
 _SLOWEST_BYTES_S = 64 * 1024
 
 
@@ -77,7 +78,9 @@ class FrameReader:
         size = int.from_bytes(self._buffer[at : at + _SIZE_BYTES], "big", signed=True)
         if not _SMALLEST <= size <= self._max_bytes:
             raise RemoteProtocolError(
-                f"a frame of {size} bytes: expected {_SMALLEST} to {self._max_bytes}"
+                "the client speaks TLS, and this port does not"
+                if size >> 16 == _TLS_HANDSHAKE
+                else f"a frame of {size} bytes: expected {_SMALLEST} to {self._max_bytes}"
             )
         self._start += _SIZE_BYTES
         with trio.fail_after(self._stall_s + size / _SLOWEST_BYTES_S):
