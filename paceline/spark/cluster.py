@@ -21,13 +21,24 @@ from paceline.types import Isolation, LeaderEpoch, OffsetSpec, TopicPartition, i
 from paceline.wire.native.data import OffsetFound, TopicInfo
 
 T = TypeVar("T")
+FIRST_CONTACT_S = 10.0
+"""How long planning goes on trying while every address refuses it: long enough for a cluster that
+is starting, and short for who has named a wrong port. Tasks take the client's own, longer time:
+they begin when the cluster has been reached before."""
 
 
-def connect(link: Link, role: str) -> blocking.Client:
+def connect(link: Link, role: str, first_contact_s: float | None = None) -> blocking.Client:
     """A client for one process of a query. Raises ConnectionLost, ConfigurationError."""
-    return blocking.connect(
-        list(link.bootstrap), ClientSettings(client_id=f"{link.client_id}-{role}")
+    settings = ClientSettings(
+        client_id=f"{link.client_id}-{role}", first_contact_timeout_s=first_contact_s
     )
+    return blocking.connect(list(link.bootstrap), settings)
+
+
+def reach(link: Link) -> None:
+    """Contact the cluster once, so that a wrong address ends a write before it has tasks, each of
+    which would try for longer. Raises as :func:`connect`."""
+    connect(link, "planner", FIRST_CONTACT_S).close()
 
 
 class Cluster:
@@ -41,7 +52,7 @@ class Cluster:
     def client(self) -> blocking.Client:
         """The connected client."""
         if self._client is None:
-            self._client = connect(self._options.link, "planner")
+            self._client = connect(self._options.link, "planner", FIRST_CONTACT_S)
         return self._client
 
     def close(self) -> None:
@@ -50,8 +61,10 @@ class Cluster:
             self._client = None
 
     def retrying(self, work: Callable[[], T]) -> T:
-        """Do ``work``, again after a pause while it fails in ways that may pass."""
+        """Do ``work``, again after a pause while it fails in ways that may pass. The first contact
+        is none of these: it has waited for long enough by itself."""
         left = self._options.fetch_retries
+        _ = self.client
         while True:
             try:
                 return work()

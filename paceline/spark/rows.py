@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from paceline.spark.arrow import RAW_HEADERS, name_bytes, name_of
+from paceline.spark.errors import OptionError
 from paceline.spark.options import SinkOptions
 from paceline.types import is_internal_topic, is_valid_topic_name
 from paceline.values import dataclass
@@ -44,30 +45,30 @@ class BadRow(Exception):
 
 
 def check_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
-    """Judge (name, type) pairs of the input. Raises ValueError in the words of Kafka's sink."""
+    """Judge (name, type) pairs of the input. Raises OptionError in the words of Kafka's sink."""
     found = dict(columns)
     if "value" not in found:
-        raise ValueError("paceline: Required attribute 'value' not found")
+        raise OptionError("paceline: Required attribute 'value' not found")
     if "topic" not in found and not options.topic:
-        raise ValueError(
+        raise OptionError(
             "paceline: topic option required when no 'topic' attribute is present. Use the topic "
             "option for setting a topic."
         )
     for name, kind in found.items():
         expected = _TYPES.get(name)
         if expected is None:
-            raise ValueError(
+            raise OptionError(
                 f"paceline: {name} attribute is not written; drop it, or pack it into value "
                 f"(known are {', '.join(_TYPES)})"
             )
         if kind not in expected:
-            raise ValueError(
+            raise OptionError(
                 f"paceline: {name} attribute unsupported type {kind}. {name} must be a(n) "
                 f"{' or '.join(expected)}"
             )
     for name in ("headers", "rawHeaders"):
         if name in found and not options.include_headers:
-            raise ValueError(f"paceline: a {name} attribute needs the option includeHeaders=true")
+            raise OptionError(f"paceline: a {name} attribute needs the option includeHeaders=true")
 
 
 class Row(NamedTuple):

@@ -59,6 +59,16 @@ def set_address(environment: MutableMapping[str, str], master: str) -> None:
         environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
+def ask_this_python(spark: SparkSession) -> None:
+    """Let a session that runs here alone start its Python workers with this Python, unless
+    ``PYSPARK_PYTHON`` names one. Spark Connect has its workers elsewhere."""
+    context = getattr(spark, "sparkContext", None)
+    if context is None or local_threads(context.master) is None:
+        return
+    if not os.environ.get("PYSPARK_PYTHON"):
+        context.pythonExec = sys.executable
+
+
 def _start_java(settings: Mapping[str, str]) -> None:
     """Start Java in a session of its own: Ctrl-C, or a signal to all our process group, is for this
     process alone, which then stops its queries in order. Java ends with us, however we end: the

@@ -21,8 +21,9 @@ from pyspark.sql.datasource import (
 from paceline.client import blocking
 from paceline.errors import PacelineError
 from paceline.spark import collecting, exactly_once, sink_ids
-from paceline.spark.cluster import connect
+from paceline.spark.cluster import FIRST_CONTACT_S, connect
 from paceline.spark.options import Guarantee, SinkOptions
+from paceline.spark.plain import told_plainly
 from paceline.spark.rows import RowReader
 from paceline.spark.sink_ids import TaskId, WriteId
 from paceline.spark.task_writer import TaskWriter, Written
@@ -54,14 +55,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._checkpoint = checkpoint
         self._planned = sink_ids.last_planned(checkpoint)
 
+    @told_plainly()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         task = sink_ids.stream_task(self._sink)
         return write_task(self._options, task, iterator, self._planned.get(task.write.batch, -1))
 
     @property
+    def is_new(self) -> bool:
+        """Whether the query has written nothing yet, as far as its checkpoint is to be read."""
+        return max(self._planned, default=0) < 1
+
+    @property
     def _sink(self) -> str:
         return sink_ids.named_sink(self._options) if self._options.app_id else ""
 
+    @told_plainly()
     def commit(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:
         commit(self._options, messages)
 
@@ -78,10 +86,12 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._write = sink_ids.batch_write(options)
 
+    @told_plainly()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         task = sink_ids.task_of_batch(self._write)
         return write_task(self._options, task, iterator, self._options.planned_ms)
 
+    @told_plainly()
     def commit(self, messages: Sequence[TaskMessage | None]) -> None:
         commit(self._options, messages)
 
@@ -219,7 +229,7 @@ def abort(
     if write is None:
         return
     try:
-        with connect(options.link, "abort") as client:
+        with connect(options.link, "abort", FIRST_CONTACT_S) as client:
             exactly_once.abort(client, write)
     except PacelineError as error:
         LOG.warning("the batch's transactions end by their time-out: %s", error)

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from paceline.spark.errors import OptionError
 from paceline.spark.options import (
     SinkOptions,
     SourceOptions,
@@ -31,6 +32,7 @@ from paceline.spark.options import (
     parse_sink,
     parse_source,
 )
+from paceline.spark.plain import told_plainly
 from paceline.spark.planner import Limit, StreamPlanner, default_limit
 from paceline.spark.planning import ReadRange
 
@@ -67,6 +69,7 @@ class PacelineDataSource(DataSource):
             row_types.view(view) if view is not View.RECORDS else row_types.records(_columns(given))
         )
 
+    @told_plainly()
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_source(dict(self.options), streaming=False)
         self._check(schema)
@@ -76,34 +79,44 @@ class PacelineDataSource(DataSource):
 
         return ViewReader(options)
 
+    @told_plainly()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = parse_source(dict(self.options), streaming=True)
         self._check(schema)
         return StreamReader(options)
 
+    @told_plainly()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from paceline.spark.cluster import reach
         from paceline.spark.sink import BatchWriter
 
-        return BatchWriter(self._sink_options(schema, overwrite=overwrite))
+        options = self._sink_options(schema, overwrite=overwrite)
+        reach(options.link)
+        return BatchWriter(options)
 
+    @told_plainly()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from paceline.spark.cluster import reach
         from paceline.spark.sink import StreamWriter
 
         options = self._sink_options(schema, overwrite=overwrite)
-        return StreamWriter(options, self.options.get("checkpointLocation", ""))
+        writer = StreamWriter(options, self.options.get("checkpointLocation", ""))
+        if writer.is_new:
+            reach(options.link)
+        return writer
 
     def _sink_options(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
         from paceline.spark.rows import check_columns
 
         if overwrite:
-            raise ValueError(NO_OVERWRITE)
+            raise OptionError(NO_OVERWRITE)
         options = parse_sink(dict(self.options))
         check_columns(((each.name, each.dataType.simpleString()) for each in schema), options)
         return options
 
     def _check(self, schema: StructType) -> None:
         if schema != self.schema():
-            raise ValueError(FIXED_SCHEMA)
+            raise OptionError(FIXED_SCHEMA)
 
 
 def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
@@ -125,6 +138,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
+    @told_plainly()
     def partitions(self) -> list[RangePartition]:
         from paceline.spark.batch_plan import plan
 
@@ -164,9 +178,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._planner.available_now()
 
+    @told_plainly()
     def initialOffset(self) -> dict[str, Any]:
         return self._planner.initial()
 
+    @told_plainly()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         return self._planner.latest(start, self._limit(limit))
 
@@ -181,6 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return self._planner.report()
 
+    @told_plainly()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         return [RangePartition(each) for each in self._planner.plan(start, end)]
 
@@ -198,5 +215,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     from paceline.spark import arrow, reading
 
     if partition.value is None:  # an empty batch plan makes Spark run one task with nothing to do
-        return iter([pa.RecordBatch.from_pylist([], schema=arrow.schema(options.columns))])
-    return reading.read_range(options, partition.value)
+        yield pa.RecordBatch.from_pylist([], schema=arrow.schema(options.columns))
+        return
+    with told_plainly():
+        yield from reading.read_range(options, partition.value)

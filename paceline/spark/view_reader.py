@@ -13,6 +13,7 @@ from paceline.spark import views
 from paceline.spark.cluster import Cluster, connect
 from paceline.spark.errors import OptionError
 from paceline.spark.options import SourceOptions, View
+from paceline.spark.plain import told_plainly
 from paceline.spark.views import OK, ReplicaRange, Row
 from paceline.types import NodeId, TopicPartition
 from paceline.wire.native.data import PartitionDescription
@@ -40,6 +41,7 @@ class ViewReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
+    @told_plainly()
     def partitions(self) -> list[ReplicaPartition]:
         cluster = Cluster(self._options)
         try:

@@ -7,11 +7,27 @@ threads behind: not pyarrow, nor what imports it.
 
 from __future__ import annotations
 
+import socket
+
 from pyspark import daemon
 
 from paceline.spark import batch_plan, exactly_once, planner
 
 IMPORTED = (batch_plan, exactly_once, planner)
 
+_worker = daemon.worker
+
+
+def worker(sock: socket.socket, authenticated: bool) -> int:
+    """One task. Where Spark has hung up, because ``show(5)`` has its five rows, Spark's own daemon
+    prints a BrokenPipeError with its stack; nothing is wrong then."""
+    try:
+        code: int = _worker(sock, authenticated)
+    except (BrokenPipeError, ConnectionResetError):
+        return 1
+    return code
+
+
 if __name__ == "__main__":
+    daemon.worker = worker
     daemon.manager()
