@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def _fake_python(folder: Path, body: str) -> None:
-    for name in ("python3", "python3.11", "python3.12", "python3.13", "python"):
+    for name in ("python3", "python3.11", "python3.12", "python3.13", "python3.14", "python"):
         path = folder / name
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
@@ -27,10 +27,10 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _run(checkout: Path) -> subprocess.CompletedProcess[str]:
+def _run(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": f"{checkout / 'bin'}:/usr/bin:/bin"}
     return subprocess.run(
-        [checkout / "scripts" / "setup"],
+        [checkout / "scripts" / "setup", *words],
         env=env,
         capture_output=True,
         text=True,
@@ -60,7 +60,51 @@ def test_finished_set_up_is_not_repeated(checkout: Path) -> None:
     binaries.mkdir(parents=True)
     shutil.copy("/bin/true", binaries / "paceline")
     stamp = f"{os.path.realpath(checkout)}\n{(checkout / 'pyproject.toml').read_text()}"
+    (checkout / ".venv" / ".paceline-setup-run").write_text(stamp)
+    assert _run(checkout, "run").returncode == 0
+    assert _run(checkout).returncode == 78, "what a cluster needs is not what tests need"
     (checkout / ".venv" / ".paceline-setup").write_text(stamp)
     assert _run(checkout).returncode == 0
+    (checkout / ".venv" / ".paceline-setup-run").unlink()
+    assert _run(checkout, "run").returncode == 0, "who has everything has this, too"
     (checkout / "pyproject.toml").write_text("[project]\n")
     assert _run(checkout).returncode == 78
+
+
+# A virtual environment is made by this; `pip` says what pip does, and fails as `FAIL` says.
+_PYTHON = r"""
+case "$*" in
+    *"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+    *"-m pip"*)
+        echo "pip $*" >>pip-calls
+        echo "Collecting trio>=0.31 (from paceline==0.1.0)"
+        echo "  Downloading trio-0.35.0-py3-none-any.whl (513 kB)"
+        echo "Installing collected packages: trio, paceline"
+        [ -z "$FAIL" ] || { echo "ERROR: no network" >&2; exit 1; }
+        cp /bin/true .venv/bin/paceline ;;
+esac
+exit 0
+"""
+
+
+def test_set_up_says_what_it_does_and_brings_what_was_asked_for(checkout: Path) -> None:
+    _fake_python(checkout / "bin", _PYTHON)
+    result = _run(checkout, "run")
+    assert result.returncode == 0, result.stderr
+    assert "  trio>=0.31\n  putting them in their place\n" in result.stderr
+    calls = (checkout / "pip-calls").read_text()
+    assert "[segment]" in calls
+    assert "[dev]" not in calls
+    assert _run(checkout).returncode == 0
+    calls = (checkout / "pip-calls").read_text()
+    assert "[dev]" in calls
+    assert "[interop]" in calls
+
+
+def test_a_pip_that_fails_ends_the_set_up_with_its_message(checkout: Path) -> None:
+    _fake_python(checkout / "bin", "FAIL=1" + _PYTHON)
+    result = _run(checkout, "run")
+    assert result.returncode == 69
+    assert "ERROR: no network" in result.stderr
+    assert "Check the network" in result.stderr
+    assert not (checkout / ".venv" / ".paceline-setup-run").exists()
