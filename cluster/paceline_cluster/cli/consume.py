@@ -19,7 +19,7 @@ from paceline.types import OffsetSpec, TopicPartition
 from paceline.values import dataclass
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.consume_group import PROTOCOLS, GroupReading, Show, read_group
-from paceline_cluster.cli.envelope import BadLine, compile_format, to_data
+from paceline_cluster.cli.envelope import ENCODINGS, BadLine, Encode, compile_format, to_data
 from paceline_cluster.cli.filters import Filter, wanted
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import OutputFormat, Printer, output_option
@@ -109,7 +109,15 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str | None) -> P
     "--format",
     "format_",
     metavar="TEXT",
-    help="%t topic, %p partition, %o offset, %T time in ms, %k key, %s value, %h headers, \\n.",
+    help="%t topic, %p partition, %o offset, %T time in ms, %D as a date, %k key, %s value, "
+    "%h headers, \\n.",
+)
+@click.option(
+    "--encoding",
+    type=click.Choice(tuple(ENCODINGS)),
+    default="none",
+    show_default=True,
+    help="How the bytes of keys and values are printed; JSON has its own way.",
 )
 @click.option("--key-delimiter", metavar="TEXT", help="Print the key and TEXT before the value.")
 @click.option("--json", "is_json", is_flag=True, help="The same as --output json.")
@@ -130,6 +138,7 @@ def consume(
     exit_at_end: bool,
     count: int | None,
     format_: str | None,
+    encoding: str,
     key_delimiter: str | None,
     is_json: bool,
     raw: bool,
@@ -161,7 +170,7 @@ def consume(
         start=start,
         stop=Position.LATEST if exit_at_end else stop,
         count=count,
-        render=_choose(printer, format_, key_delimiter, wanted(key, grep)),
+        render=_choose(printer, format_, key_delimiter, wanted(key, grep), ENCODINGS[encoding]),
         raw=raw,
     )
     if count == 0:
@@ -255,18 +264,24 @@ async def _require_within(
 
 
 def _choose(
-    printer: Printer, format_: str | None, key_delimiter: str | None, only: Filter | None
+    printer: Printer,
+    format_: str | None,
+    key_delimiter: str | None,
+    only: Filter | None,
+    encode: Encode,
 ) -> Render:
     if printer.is_data:
+        if encode is not bytes:
+            raise click.UsageError("--encoding is for lines; JSON and YAML have base64 for bytes")
         return _each_consumed(lambda each: printer.item_text(to_data(each)).encode() + b"\n", only)
     if format_ is not None:
         try:
-            return _each_consumed(compile_format(format_), only)
+            return _each_consumed(compile_format(format_, encode), only)
         except BadLine as error:
             raise click.UsageError(str(error)) from None
     delimiter = None if key_delimiter is None else parse_delimiter(key_delimiter)
-    if only is not None:
-        return _each_consumed(lambda each: _line(each, delimiter), only)
+    if only is not None or encode is not bytes:
+        return _each_consumed(lambda each: _line(each, delimiter, encode), only)
     return _value_lines if delimiter is None else _keyed_lines(delimiter)
 
 
@@ -292,9 +307,9 @@ def _lines(items: Iterable[bytes]) -> bytes:
     return b"".join([item + b"\n" for item in items])
 
 
-def _line(record: ConsumedRecord, delimiter: bytes | None) -> bytes:
-    key = b"" if record.key is None or delimiter is None else record.key + delimiter
-    return key + (record.value or b"") + b"\n"
+def _line(record: ConsumedRecord, delimiter: bytes | None, encode: Encode) -> bytes:
+    key = b"" if record.key is None or delimiter is None else encode(record.key) + delimiter
+    return key + encode(record.value or b"") + b"\n"
 
 
 def _each_consumed(form: Callable[[ConsumedRecord], bytes], only: Filter | None) -> Render:

@@ -18,6 +18,7 @@ import difflib
 import json
 import os
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from paceline.client import ConsumedRecord
@@ -161,33 +162,55 @@ def parse_header_option(text: str) -> tuple[str, bytes]:
 
 Render = Callable[[ConsumedRecord], bytes]
 
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
-_FIELDS: dict[str, Render] = {
-    "t": lambda record: record.topic.encode(),
-    "p": lambda record: str(record.partition).encode(),
-    "o": lambda record: str(record.offset).encode(),
-    "T": lambda record: str(record.timestamp_ms).encode(),
-    "k": lambda record: record.key or b"",
-    "K": lambda record: str(-1 if record.key is None else len(record.key)).encode(),
-    "s": lambda record: record.value or b"",
-    "S": lambda record: str(-1 if record.value is None else len(record.value)).encode(),
-    "h": lambda record: _headers_text(record.headers),
-}
+FORMAT_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+Encode = Callable[[bytes], bytes]
+ENCODINGS: dict[str, Encode] = {"none": bytes, "hex": binascii.hexlify, "base64": base64.b64encode}
+"""How bytes of keys and values are printed where the bytes themselves are not wanted."""
 
 
-def _headers_text(headers: Headers) -> bytes:
+def _fields(encode: Encode) -> dict[str, Render]:
+    return {
+        "t": lambda record: record.topic.encode(),
+        "p": lambda record: str(record.partition).encode(),
+        "o": lambda record: str(record.offset).encode(),
+        "T": lambda record: str(record.timestamp_ms).encode(),
+        "D": lambda record: _readable(record.timestamp_ms).encode(),
+        "k": lambda record: encode(record.key or b""),
+        "K": lambda record: str(-1 if record.key is None else len(record.key)).encode(),
+        "s": lambda record: encode(record.value or b""),
+        "S": lambda record: str(-1 if record.value is None else len(record.value)).encode(),
+        "h": lambda record: _headers_text(record.headers, encode),
+    }
+
+
+def _readable(timestamp_ms: int) -> str:
+    """A time in UTC; the number itself where it is no date of the years 1 to 9999."""
+    try:
+        when = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return str(timestamp_ms)
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03}Z"
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _headers_text(headers: Headers, encode: Encode) -> bytes:
     return b",".join(
-        name.encode("utf-8", "surrogateescape") + b"=" + (value or b"") for name, value in headers
+        name.encode("utf-8", "surrogateescape") + b"=" + encode(value or b"")
+        for name, value in headers
     )
 
 
-def compile_format(text: str) -> Render:
+def compile_format(text: str, encode: Encode = bytes) -> Render:
     """A ``--format`` string as a function of a record.
 
-    ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in ms, ``%k`` key, ``%s`` value
-    (``%K``, ``%S``: their length, -1 for none), ``%h`` headers, ``%%`` a per cent sign; ``\\n``,
-    ``\\t``, ``\\r``, ``\\0`` and ``\\\\`` as usual. Raises BadLine naming an unknown one.
+    ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in ms, ``%D`` as a date in UTC,
+    ``%k`` key, ``%s`` value (``%K``, ``%S``: their length, -1 for none), ``%h`` headers, ``%%`` a
+    per cent sign; ``\\n``, ``\\t``, ``\\r``, ``\\0`` and ``\\\\`` as usual. Keys and values, also
+    of headers, as ``encode`` has them. Raises BadLine naming an unknown one.
     """
+    known = _fields(encode)
     parts: list[Render] = []
     literal: list[str] = []
 
@@ -202,13 +225,13 @@ def compile_format(text: str) -> Render:
             literal.append(character)
             continue
         following = next(characters, "")
-        if character == "%" and following in _FIELDS:
+        if character == "%" and following in known:
             close_literal()
-            parts.append(_FIELDS[following])
+            parts.append(known[following])
         elif character == "%" and following == "%":
             literal.append("%")
-        elif character == "\\" and following in _ESCAPES:
-            literal.append(_ESCAPES[following])
+        elif character == "\\" and following in FORMAT_ESCAPES:
+            literal.append(FORMAT_ESCAPES[following])
         else:
             raise BadLine(f"unknown {character + following!r} in format {text!r}")
     close_literal()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import trio
 
+from paceline.types import MAX_RECORD_BYTES
 from paceline.values import dataclass
 from paceline_cluster.cli.envelope import BadLine
 
@@ -62,6 +63,17 @@ class LineSplitter:
         """The last line, if the input did not end with a line end."""
         rest, self._rest, self._rest_bytes = self._rest, [], 0
         return [b"".join(rest)] if rest else []
+
+
+async def read_whole(paths: Sequence[Path]) -> AsyncGenerator[Lines, None]:
+    """Each input as one "line", whatever bytes it has. Raises OSError, BadLine."""
+    for number, path in enumerate(paths, start=1):
+        with os.fdopen(os.dup(0), "rb") if path == STDIN else path.open("rb") as file:
+            read = partial(file.read, MAX_RECORD_BYTES + 1)
+            data = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+        if len(data) > MAX_RECORD_BYTES:
+            raise BadLine(f"{path}: longer than {MAX_RECORD_BYTES} bytes, as no record may be")
+        yield Lines(number, [data])
 
 
 async def read_lines(paths: Sequence[Path]) -> AsyncGenerator[Lines, None]:

@@ -26,12 +26,29 @@ def parse_place(text: str) -> Position:
     if _is_number(moment):
         return Position.since(int(moment))
     try:
-        when = datetime.fromisoformat(moment)
+        return Position.since(max(0, _milliseconds(moment)))
     except ValueError:
         raise ValueError(f"{text!r} is no place in a topic: give {FORMS}") from None
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds, or a time as :func:`parse_place` takes it. Raises ValueError."""
+    if _is_number(text):
+        return int(text)
+    try:
+        when = _milliseconds(text)
+    except ValueError:
+        when = -1
+    if when < 0:
+        raise ValueError(f"{text!r} is no time: give ms, or such as 2026-01-31T12:00:00Z")
+    return when
+
+
+def _milliseconds(text: str) -> int:
+    when = datetime.fromisoformat(text)
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)
-    return Position.since(max(0, int(when.timestamp() * 1000)))
+    return int(when.timestamp() * 1000)
 
 
 def _is_number(text: str) -> bool:

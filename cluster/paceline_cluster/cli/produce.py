@@ -27,8 +27,10 @@ from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.envelope import BadLine, parse_header_option
 from paceline_cluster.cli.failures import INTERRUPTED, Failure, failure_of, show
 from paceline_cluster.cli.find import Address, ClusterRef, client_options, find
-from paceline_cluster.cli.lines import STDIN, Lines, read_lines
+from paceline_cluster.cli.input_format import Parse, compile_input
+from paceline_cluster.cli.lines import STDIN, Lines, read_lines, read_whole
 from paceline_cluster.cli.output import Printer, output_option
+from paceline_cluster.cli.places import parse_time
 from paceline_cluster.cli.session import client_of
 from paceline_cluster.cli.shape import Shape, parse_delimiter
 from paceline_cluster.cli.signals import on_signals
@@ -47,6 +49,7 @@ class Job:
     paths: tuple[Path, ...]
     shape: Shape
     settings: ProducerSettings
+    is_whole: bool = False
 
 
 def _headers(
@@ -56,6 +59,20 @@ def _headers(
         return tuple(parse_header_option(text) for text in values)
     except BadLine as error:
         raise click.BadParameter(str(error)) from None
+
+
+def _timestamp(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    try:
+        return None if value is None else parse_time(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _input_format(text: str) -> Parse:
+    try:
+        return compile_input(text)
+    except BadLine as error:
+        raise click.UsageError(f"--format: {error}") from None
 
 
 @click.command()
@@ -74,7 +91,18 @@ def _headers(
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME=VALUE", callback=_headers, help="Add one."
 )
+@click.option(
+    "--format",
+    "format_",
+    metavar="TEXT",
+    help="What a line is made of: %k key, %s value, %p partition, %T time in ms, %h headers, and "
+    "what stands between them, such as '%T\\t%k\\t%s'; as 'consume --format' prints it.",
+)
+@click.option("--whole-files", is_flag=True, help="Each FILE is one value, whatever bytes it has.")
 @click.option("--partition", type=click.IntRange(0), help="Write to this partition.")
+@click.option(
+    "--timestamp", metavar="TIME", callback=_timestamp, help="Of all records: ms, or ISO 8601."
+)
 @click.option("--keep-partitions", is_flag=True, help="With --json: to the partition of the line.")
 @click.option("--tombstones", is_flag=True, help="An empty value is null.")
 @click.option("--acks", type=click.Choice(list(ACKS)), default="all", show_default=True)
@@ -109,7 +137,10 @@ def produce(
     allow_keyless: bool,
     key: str | None,
     headers: tuple[tuple[str, bytes], ...],
+    format_: str | None,
+    whole_files: bool,
     partition: int | None,
+    timestamp: int | None,
     keep_partitions: bool,
     tombstones: bool,
     acks: str,
@@ -121,11 +152,19 @@ def produce(
 ) -> int:
     """Write lines of FILEs (or standard input) to TOPIC, one record a line.
 
-    Lines are values; --key-delimiter splits a key off, --json reads whole records. With --acks all
+    Lines are values; --key-delimiter splits a key off, --json reads whole records, --whole-files
+    takes files as they are. With --acks all
     (the default) every record is stored once and in order, whatever fails meanwhile.
     """
-    if is_json and (key_delimiter is not None or key is not None or headers):
-        raise click.UsageError("--json takes keys and headers from the lines")
+    if is_json and (
+        key_delimiter is not None or key is not None or headers or timestamp is not None
+    ):
+        raise click.UsageError("--json takes keys, headers and times from the lines")
+    forms = [is_json, key_delimiter is not None, format_ is not None, whole_files]
+    if sum(forms) > 1:
+        raise click.UsageError(
+            "--json, --key-delimiter, --format and --whole-files exclude each other"
+        )
     if allow_keyless and key_delimiter is None:
         raise click.UsageError("--allow-keyless needs --key-delimiter")
     if key_delimiter is not None and key is not None:
@@ -139,6 +178,8 @@ def produce(
         empty_is_null=tombstones,
         keeps_partitions=keep_partitions,
         keyless=allow_keyless,
+        timestamp_ms=timestamp,
+        parsed=None if format_ is None else _input_format(format_),
     )
     settings = ProducerSettings(
         acks=ACKS[acks],
@@ -146,7 +187,7 @@ def produce(
         delivery_timeout_s=timeout,
         auto_create=not no_create,
     )
-    job = Job(find(directory, bootstrap), topic, files or (STDIN,), shape, settings)
+    job = Job(find(directory, bootstrap), topic, files or (STDIN,), shape, settings, whole_files)
     with contextlib.ExitStack() as stack:
         file = None if acked_file is None else stack.enter_context(AckedFile(acked_file))
         size = _size_of(job.paths)
@@ -234,7 +275,8 @@ async def _produce_all(job: Job, tally: Tally) -> None:
     bad_line: BadLine | None = None
     async with client_of(job.cluster) as client, client.producer(job.settings) as producer:
         try:
-            async with contextlib.aclosing(read_lines(job.paths)) as chunks:
+            read = read_whole if job.is_whole else read_lines
+            async with contextlib.aclosing(read(job.paths)) as chunks:
                 while (chunk := await _next(chunks, tally)) is not None:
                     tally.read_bytes += sum(map(len, chunk.lines)) + len(chunk.lines)
                     await _send(producer, job, chunk, tally)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from paceline.values import dataclass
 from paceline_cluster.cli.envelope import BadLine, InputRecord, parse, split_key
+from paceline_cluster.cli.input_format import Parse
 
 Keys = Sequence[bytes | None] | None
 """One key a value; None when no record has a key."""
@@ -24,7 +25,8 @@ def parse_delimiter(text: str) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The options that decide it. ``partition`` None: the producer chooses by key. ``keyless``: a
-    line may lack the key's delimiter, and is a value without a key then."""
+    line may lack the key's delimiter, and is a value without a key then. ``timestamp_ms`` None: the
+    time of sending. ``parsed``: by --format, whose partition and time go first."""
 
     is_json: bool = False
     key_delimiter: bytes | None = None
@@ -34,11 +36,13 @@ class Shape:
     empty_is_null: bool = False
     keeps_partitions: bool = False
     keyless: bool = False
+    timestamp_ms: int | None = None
+    parsed: Parse | None = None
 
     @property
     def in_columns(self) -> bool:
         """Whether lines need nothing but a key and a value."""
-        return not self.is_json and not self.headers
+        return not (self.is_json or self.headers or self.parsed) and self.timestamp_ms is None
 
     def well_formed(self, lines: Sequence[bytes]) -> int:
         """How many of the plain lines, from the first on, are what they must be."""
@@ -76,8 +80,19 @@ class Shape:
             return InputRecord(
                 record.key, record.value, record.headers, partition, record.timestamp_ms
             )
+        if self.parsed is not None:
+            return self._completed(self.parsed(line))
         if not self.well_formed([line]):
             raise self.refusal()
         keys, values = self.columns([line])
         key = None if keys is None else keys[0]
-        return InputRecord(key, values[0], self.headers, self.partition)
+        return InputRecord(key, values[0], self.headers, self.partition, self.timestamp_ms)
+
+    def _completed(self, found: InputRecord) -> InputRecord:
+        return InputRecord(
+            self.key if found.key is None else found.key,
+            (found.value or None) if self.empty_is_null else found.value,
+            found.headers + self.headers,
+            self.partition if found.partition is None else found.partition,
+            self.timestamp_ms if found.timestamp_ms is None else found.timestamp_ms,
+        )

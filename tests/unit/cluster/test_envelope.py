@@ -106,6 +106,29 @@ def test_format_strings(text: str, expected: bytes) -> None:
     assert envelope.compile_format(text)(record) == expected
 
 
+@pytest.mark.parametrize(
+    ("encoding", "expected"),
+    [("hex", b"6b|76ff|a=31,b="), ("base64", b"aw==|dv8=|a=MQ==,b=")],
+)
+def test_bytes_of_a_format_encoded(encoding: str, expected: bytes) -> None:
+    record = ConsumedRecord("orders", 2, 5, 99, b"k", b"v\xff", (("a", b"1"), ("b", None)))
+    encode = envelope.ENCODINGS[encoding]
+    assert envelope.compile_format("%k|%s|%h", encode)(record) == expected
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "expected"),
+    [
+        (1_700_000_000_123, b"2023-11-14T22:13:20.123Z"),
+        (-1, b"1969-12-31T23:59:59.999Z"),
+        (2**62, b"4611686018427387904"),
+    ],
+)
+def test_a_time_that_people_read(timestamp_ms: int, expected: bytes) -> None:
+    record = ConsumedRecord("orders", 2, 5, timestamp_ms, None, None, ())
+    assert envelope.compile_format("%D")(record) == expected
+
+
 def test_format_of_missing_key_and_value() -> None:
     record = ConsumedRecord("orders", 2, 5, 99, None, None, ())
     assert envelope.compile_format("[%k|%s|%K|%S|%h]")(record) == b"[||-1|-1|]"

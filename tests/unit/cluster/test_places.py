@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.client import Position
-from paceline_cluster.cli.places import parse_place
+from paceline_cluster.cli.places import parse_place, parse_time
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,16 @@ def test_places(text: str, expected: Position) -> None:
 def test_what_is_no_place(text: str) -> None:
     with pytest.raises(ValueError, match="is no place in a topic: give start, end"):
         parse_place(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("0", 0), ("99", 99), ("2023-11-14T22:13:20Z", 1_700_000_000_000)]
+)
+def test_times(text: str, expected: int) -> None:
+    assert parse_time(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "-1", "now", "1960-01-01", "@5"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time: give ms"):
+        parse_time(text)
