@@ -279,6 +279,16 @@ OUTPUTS: Mapping[str, Shape] = {
         "family": "text",
         "offsets": [{"topic": "text", "partition": "integer", "offset": "integer"}],
     },
+    "group evict": {
+        "group": "text",
+        "evicted": [{"member": "text", "instance": "text?", "client": "text"}],
+    },
+    "group offsets delete": {
+        "group": "text",
+        "family": "text",
+        "executed": "flag",
+        "offsets": [{"topic": "text", "partition": "integer", "offset": "integer"}],
+    },
     "group offsets reset": {
         "group": "text",
         "family": "text",

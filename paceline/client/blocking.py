@@ -207,6 +207,7 @@ class GroupAdmin(Facade[trio_group_admin.GroupAdmin]):
     offsets = blocking_twin(trio_group_admin.GroupAdmin.offsets)
     alter_offsets = blocking_twin(trio_group_admin.GroupAdmin.alter_offsets)
     delete_offsets = blocking_twin(trio_group_admin.GroupAdmin.delete_offsets)
+    evict = blocking_twin(trio_group_admin.GroupAdmin.evict)
     topics = blocking_twin(trio_group_admin.GroupAdmin.topics)
     set_topics = blocking_twin(trio_group_admin.GroupAdmin.set_topics)
 

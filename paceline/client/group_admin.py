@@ -28,8 +28,11 @@ from paceline.wire.native.groups import (
     FindCoordinator,
     GroupDescription,
     GroupDone,
+    GroupLeft,
     GroupListing,
     GroupsListed,
+    LeaveGroup,
+    LeavingMember,
     ListGroups,
     OffsetResults,
     OffsetsFetched,
@@ -210,6 +213,19 @@ class GroupAdmin:
             (group, family, subject),
         )
         _raise_first(results)
+
+    async def evict(self, group: str, members: Sequence[str]) -> None:
+        """Take members out of a group of family ``kafka``, by their ids (:meth:`describe`): the
+        others get their partitions at once, and need not wait for the end of a session. One that
+        lives is told so at its next heartbeat, and joins anew unless it is stopped. Those before
+        the first that is refused are out. Raises UnknownMember."""
+        request = LeaveGroup(group, tuple(LeavingMember(each) for each in members))
+        left = await self._call(
+            NativeApi.LEAVE_GROUP, request, GroupLeft, (group, KAFKA_FAMILY, "")
+        )
+        for each in left.members:
+            if each.error:
+                raise error_for(each.error, f"group {group} has no member {each.member_id}")
 
     async def _call(
         self, api: NativeApi, body: Message, reply: type[M], which: tuple[str, str, str]

@@ -10,6 +10,7 @@ import trio
 
 from paceline_cluster import create, launch, ports, profiles, state
 from paceline_cluster.cli.complete import complete_clusters
+from paceline_cluster.cli.complete_settings import complete_node_settings
 from paceline_cluster.cli.find import overruled
 from paceline_cluster.cli.options import VOTERS_HELP, parse_settings
 from paceline_cluster.cli.output import Printer, Table, output_option
@@ -114,6 +115,7 @@ def _told(data: dict[str, Any], printer: Printer) -> None:
     multiple=True,
     metavar="KEY=VALUE",
     callback=parse_settings,
+    shell_complete=complete_node_settings,
     help="A setting for all nodes.",
 )
 @output_option

@@ -1,8 +1,9 @@
-"""Shell completion of names that only the cluster knows: topics and nodes, within a second."""
+"""Shell completion of names that only the cluster knows, within a second."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import click
@@ -39,6 +40,23 @@ def complete_groups(
     family = ctx.params.get("family")
     found = _asked(ctx, lambda addresses: _groups(addresses, family)) or []
     return _items(sorted(set(found)), incomplete)
+
+
+def complete_nodes(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Nodes by number."""
+    reply = _metadata(ctx)
+    numbers = [] if reply is None else sorted(broker.node_id for broker in reply.brokers)
+    return _items([str(number) for number in numbers], incomplete)
+
+
+def complete_members(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Members of the group that the line so far names."""
+    group = ctx.params.get("name")
+    return [] if group is None else _items(_asked(ctx, partial(_members, group)) or [], incomplete)
 
 
 def complete_clusters(
@@ -94,6 +112,19 @@ async def _groups(addresses: tuple[str, ...], family: str | None) -> list[str] |
             async with connect(addresses) as client:
                 listed = await client.admin.groups.list(families=[family] if family else ())
                 return [each.group for each in listed]
+        except PacelineError:
+            return None
+    return None
+
+
+async def _members(group: str, addresses: tuple[str, ...]) -> list[str] | None:
+    from paceline.client import connect
+
+    with trio.move_on_after(LIMIT_S):
+        try:
+            async with connect(addresses) as client:
+                found = await client.admin.groups.describe(group)
+                return [each.instance_id or each.member_id for each in found.members]
         except PacelineError:
             return None
     return None

@@ -1,4 +1,4 @@
-"""``group offsets``: export what a group has committed, or set it elsewhere."""
+"""``group offsets``: export what a group has committed, set it elsewhere, or forget it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.client import Client, Position
 from paceline.errors import GroupNotFound
 from paceline.types import TopicPartition, is_valid_topic_name
 from paceline.values import dataclass
-from paceline_cluster.cli.complete import complete_groups
+from paceline_cluster.cli.complete import complete_groups, complete_topics
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.group_family import family_options
 from paceline_cluster.cli.group_plan import (
@@ -33,7 +33,7 @@ from paceline_node.groups.keys import Family, GroupKey
 
 @click.group()
 def offsets() -> None:
-    """Export and reset how far a group has read."""
+    """Export, reset and delete how far a group has read."""
 
 
 @offsets.command()
@@ -128,6 +128,64 @@ def reset(
     except BadPlan as error:
         raise click.ClickException(str(error)) from None
     _show(group, changes, members, printer, done=execute)
+
+
+@offsets.command()
+@click.argument("name", shell_complete=complete_groups)
+@client_options
+@family_options
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    required=True,
+    metavar="TOPIC[/N]",
+    shell_complete=complete_topics,
+    help="Of this topic or partition; it need not exist any more.",
+)
+@click.option("--execute", is_flag=True, help="Do it. Without this, only show what would be done.")
+@output_option
+def delete(
+    name: str,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    family: str,
+    subject: str,
+    topics: tuple[str, ...],
+    execute: bool,
+    printer: Printer,
+) -> None:
+    """Forget how far a group has read topics that none of its members reads now. Who reads them
+    next begins where a new group does."""
+    group = GroupKey(Family(family), name, subject)
+    only = tuple(_only(text) for text in topics)
+
+    async def work(client: Client) -> dict[TopicPartition, int]:
+        current = await _committed(client, group)
+        chosen = {at: offset for at, offset in current.items() if at in only or at.topic in only}
+        if not chosen:
+            raise BadPlan(f"group {name} has committed nothing of {', '.join(topics)}")
+        if execute:
+            await client.admin.groups.delete_offsets(
+                name, list(chosen), family=family, subject=subject
+            )
+        return chosen
+
+    try:
+        chosen = with_client(find(directory, bootstrap), work)
+    except BadPlan as error:
+        raise click.ClickException(str(error)) from None
+    columns = ("topic", "partition", "offset")
+    rows = [(at.topic, at.partition, offset) for at, offset in chosen.items()]
+    data = {
+        "group": name,
+        "family": family,
+        "executed": execute,
+        "offsets": [dict(zip(columns, row, strict=True)) for row in rows],
+    }
+    printer.result(data, Table(columns, rows))
+    if not execute:
+        printer.say("nothing was deleted; --execute does it")
 
 
 def _target(

@@ -1,4 +1,4 @@
-"""``group``: list, describe and delete consumer groups, list their topics.
+"""``group``: list, describe and delete consumer groups, evict members, list their topics.
 
 Their offsets: ``group_offsets.py``.
 """
@@ -16,17 +16,19 @@ from paceline.client import Client, Position
 from paceline.errors import GroupNotFound, UnknownTopicOrPartition
 from paceline.types import TopicPartition
 from paceline.wire.native.groups import CommittedOffset, GroupDescription, GroupMember
-from paceline_cluster.cli.complete import complete_groups
+from paceline_cluster.cli.complete import complete_groups, complete_members
+from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.group_family import FAMILIES, family_options
 from paceline_cluster.cli.group_offsets import offsets
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
+from paceline_cluster.errors import BadInput
 
 
 @click.group()
 def group() -> None:
-    """List, describe and delete consumer groups; read and reset their offsets."""
+    """List, describe and delete consumer groups, evict members; read and reset offsets."""
 
 
 group.add_command(offsets)
@@ -202,6 +204,52 @@ def topics(
     data = {"group": name, "topics": list(listed) or None}
     shown = " ".join(listed) or "all"
     printer.result(data, Table(tuple(data), [(name, shown)]))
+
+
+@group.command()
+@click.argument("name", shell_complete=complete_groups)
+@click.argument(
+    "members", nargs=-1, required=True, metavar="MEMBER...", shell_complete=complete_members
+)
+@client_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_option
+def evict(
+    name: str,
+    members: tuple[str, ...],
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    yes: bool,
+    printer: Printer,
+) -> None:
+    """Take members out of a group of family kafka, so that others get their partitions at once.
+    MEMBER is its id or instance as 'group describe' shows them. One that hangs, or will not come
+    back, is out; one that lives joins again."""
+    confirm(
+        f"Take {', '.join(members)} out of group {name}?",
+        f"evict takes {', '.join(members)} out of group {name}",
+        yes=yes,
+    )
+
+    async def work(client: Client) -> list[GroupMember]:
+        found = await client.admin.groups.describe(name)
+        known = {each.instance_id: each for each in found.members if each.instance_id}
+        known |= {each.member_id: each for each in found.members}
+        for member in members:
+            if member not in known:
+                raise BadInput(
+                    f"group {name} has no member {member}",
+                    hint=f"'paceline group describe {name}' shows those it has",
+                )
+        evicted = list({known[member].member_id: known[member] for member in members}.values())
+        await client.admin.groups.evict(name, [each.member_id for each in evicted])
+        return evicted
+
+    evicted = with_client(find(directory, bootstrap), work)
+    columns = ("member", "instance", "client")
+    rows = [(each.member_id, each.instance_id, each.client_id) for each in evicted]
+    data = {"group": name, "evicted": [dict(zip(columns, row, strict=True)) for row in rows]}
+    printer.result(data, Table(columns, rows))
 
 
 @group.command()

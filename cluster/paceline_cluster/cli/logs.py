@@ -10,6 +10,7 @@ import click
 import trio
 
 from paceline_cluster import state
+from paceline_cluster.cli.complete import complete_nodes
 from paceline_cluster.cli.find import Address, cluster_options, find
 from paceline_cluster.cli.log_lines import parsed
 from paceline_cluster.cli.output import Printer, output_option
@@ -59,7 +60,7 @@ def _position_of_last(path: Path, count: int) -> int:
 
 @click.command()
 @cluster_options
-@click.argument("nodes", type=int, nargs=-1, metavar="[NODE]...")
+@click.argument("nodes", type=int, nargs=-1, metavar="[NODE]...", shell_complete=complete_nodes)
 @click.option("-f", "--follow", is_flag=True, help="Go on as the logs grow, until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0), help="Only the last lines of each node.")
 @output_option

@@ -16,7 +16,8 @@ import trio
 from paceline.errors import PacelineError
 from paceline.types import NodeId
 from paceline_cluster import create, launch, processes, state
-from paceline_cluster.cli.complete import complete_targets
+from paceline_cluster.cli.complete import complete_nodes, complete_targets
+from paceline_cluster.cli.complete_settings import complete_node_settings
 from paceline_cluster.cli.find import Address, client_options, cluster_options, find
 from paceline_cluster.cli.options import STOP_TIMEOUT_S
 from paceline_cluster.cli.output import Printer, Table, output_option
@@ -183,7 +184,7 @@ def restart(
 
 
 @node.command()
-@click.argument("number", type=click.IntRange(0))
+@click.argument("number", type=click.IntRange(0), shell_complete=complete_nodes)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @client_options
 @output_option
@@ -222,7 +223,14 @@ def remove(
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The node's TOML file.",
 )
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Overrides the file.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=complete_node_settings,
+    help="Overrides the file.",
+)
 def run(config: Path, settings: tuple[str, ...]) -> None:
     """Run one node in this process: what systemd and containers start.
 

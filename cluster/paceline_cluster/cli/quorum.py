@@ -11,6 +11,7 @@ import trio
 
 from paceline.client import Client
 from paceline.types import NodeId
+from paceline_cluster.cli.complete import complete_nodes
 from paceline_cluster.cli.find import Address, client_options, cluster_options, find
 from paceline_cluster.cli.health import look
 from paceline_cluster.cli.output import Printer, Table, output_option
@@ -66,7 +67,7 @@ def _change(name: str, action: str, change: _Change, text: str) -> None:
     """Add the command ``quorum NAME NODE``."""
 
     @quorum.command(name, help=text)
-    @click.argument("number", metavar="NODE", type=click.IntRange(0))
+    @click.argument("number", metavar="NODE", type=click.IntRange(0), shell_complete=complete_nodes)
     @click.option(
         "--directory-id", type=click.UUID, help="Refuse unless this is the node's directory."
     )

@@ -9,7 +9,7 @@ import click
 
 from paceline.client import Client
 from paceline.types import NodeId
-from paceline_cluster.cli.complete import complete_topics
+from paceline_cluster.cli.complete import complete_nodes, complete_topics
 from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
@@ -25,7 +25,14 @@ def role() -> None:
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("partition", type=click.IntRange(0))
 @click.argument("name", metavar="ROLE", type=click.Choice(["leader", "follower", "auto"]))
-@click.option("--node", type=click.IntRange(0), required=True, metavar="ID", help="Whose replica.")
+@click.option(
+    "--node",
+    type=click.IntRange(0),
+    required=True,
+    metavar="ID",
+    shell_complete=complete_nodes,
+    help="Whose replica.",
+)
 @client_options
 @output_option
 def set_(
@@ -61,7 +68,14 @@ def set_(
 @role.command()
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("partition", type=click.IntRange(0))
-@click.option("--node", type=click.IntRange(0), required=True, metavar="ID", help="Whose replica.")
+@click.option(
+    "--node",
+    type=click.IntRange(0),
+    required=True,
+    metavar="ID",
+    shell_complete=complete_nodes,
+    help="Whose replica.",
+)
 @click.option(
     "--unclean",
     is_flag=True,

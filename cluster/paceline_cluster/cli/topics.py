@@ -14,6 +14,7 @@ from paceline.errors import PacelineError, UnknownTopicOrPartition, error_for
 from paceline.types import TopicPartition, is_internal_topic
 from paceline.wire.native.data import PartitionDescription, TopicDescription, TopicInfo
 from paceline_cluster.cli.complete import complete_topics
+from paceline_cluster.cli.complete_settings import complete_topic_settings
 from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
@@ -41,6 +42,7 @@ _config_option = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=_configs,
+    shell_complete=complete_topic_settings,
     help="A setting of the topic, for example retention.ms=86400000.",
 )
 
@@ -202,7 +204,13 @@ def _partition(found: PartitionDescription) -> dict[str, Any]:
 @click.argument("name", shell_complete=complete_topics)
 @client_options
 @_config_option
-@click.option("--unset", multiple=True, metavar="NAME", help="Back to the cluster's default.")
+@click.option(
+    "--unset",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_topic_settings,
+    help="Back to the cluster's default.",
+)
 @output_option
 def alter(
     name: str,

@@ -17,6 +17,7 @@ import trio
 
 from paceline.values import dataclass
 from paceline_cluster import create, later_listeners, launch, ports, profiles, state
+from paceline_cluster.cli.complete_settings import complete_node_settings
 from paceline_cluster.cli.find import DIRECTORY_VARIABLE, overruled
 from paceline_cluster.cli.options import STOP_TIMEOUT_S, VOTERS_HELP, parse_settings
 from paceline_cluster.cli.output import Printer, output_option
@@ -71,6 +72,7 @@ class UpOptions:
     multiple=True,
     metavar="KEY=VALUE",
     callback=parse_settings,
+    shell_complete=complete_node_settings,
     help="A setting for all nodes, for example log.segment_bytes=1048576.",
 )
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; it runs on.")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import trio
 from click.shell_completion import ShellComplete
 
+from paceline.client import GroupSettings
 from paceline_cluster.cli import complete, main
 from paceline_cluster.testing import Paceline
 
@@ -36,6 +39,28 @@ async def test_groups_and_the_users_own_topics(paceline: Paceline) -> None:
     assert await tab("group", "describe", *there, "") == ["readers"]
     assert await tab("group", "offsets", "reset", *there, "read") == ["readers"]
     assert await tab("group", "describe", "--family", "v1", *there, "") == []
+    assert await tab("role", "elect", "orders", "0", *there, "--node", "") == ["0"]
+    assert await tab("quorum", "add-voter", *there, "") == ["0"]
+
+
+async def test_members_of_the_group_that_the_line_names(paceline: Paceline) -> None:
+    await paceline.create_topic("orders", partitions=1)
+    [address] = paceline.addresses("native")
+    there = ("--bootstrap", address)
+    membership = GroupSettings(instance_id="till-1")
+    async with paceline.connect() as client:
+        async with client.producer() as producer:
+            await producer.send("orders", b"a")
+        async with client.consumer("orders", group="tills", membership=membership) as consumer:
+            await anext(consumer)
+    tab = functools.partial(offered, "group", "evict", *there, "tills", "")
+    assert await trio.to_thread.run_sync(tab) == ["till-1"]
+
+
+def test_settings_of_topics_and_of_nodes() -> None:
+    assert "retention.ms=" in offered("topic", "create", "orders", "--config", "")
+    assert offered("topic", "alter", "orders", "--unset", "retention.m") == ["retention.ms"]
+    assert "log.segment_bytes=" in offered("up", "--set", "log.seg")
 
 
 def test_nothing_is_said_in_the_middle_of_a_line(
