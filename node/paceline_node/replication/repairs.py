@@ -212,12 +212,13 @@ class Repairs:
 
     async def _reads_well(self, partition: Partition) -> bool:
         log = partition.log
-        offset = log.log_start_offset
+        offset, end = log.log_start_offset, log.log_end_offset
         while self._find(partition.key) is partition and not log.is_damaged:
             scrubbed = await self.scrub(partition, offset)
             if scrubbed is None:
                 return False
-            if scrubbed.next_offset >= log.log_end_offset:
+            # What is written meanwhile is checked as it comes; or this might not end.
+            if scrubbed.next_offset >= min(end, log.log_end_offset):
                 return not log.is_damaged
             offset = max(scrubbed.next_offset, log.log_start_offset)
         return False
@@ -234,9 +235,9 @@ class Repairs:
             await self._scrub_log(partition)
 
     async def _scrub_log(self, partition: Partition) -> None:
-        offset = partition.log_start_offset
+        offset, end = partition.log_start_offset, partition.log.log_end_offset
         while self._find(partition.key) is partition:
-            if offset >= partition.log.log_end_offset:
+            if offset >= min(end, partition.log.log_end_offset):
                 return
             scrubbed = await self.scrub(partition, offset)
             if scrubbed is None or scrubbed.next_offset <= offset:
