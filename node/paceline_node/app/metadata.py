@@ -11,11 +11,12 @@ import trio
 from paceline.errors import InvalidRequest, NotController, Throttled
 from paceline.types import NO_NODE, NodeId
 from paceline_node.app.boot import METADATA, Boot
+from paceline_node.app.metadata_peers import serve_peers
 from paceline_node.app.peering import Peering
 from paceline_node.controller.context import ControllerSettings
 from paceline_node.controller.quorum import Quorum, QuorumSettings
 from paceline_node.controller.raft_store import RaftStore
-from paceline_node.controller.raft_types import Member, RaftTiming, Role, RoleInfo
+from paceline_node.controller.raft_types import Member, MemberId, RaftTiming, Role, RoleInfo
 from paceline_node.controller.service import Controller
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
@@ -62,27 +63,22 @@ class Metadata:
         self.quorum = Quorum(
             env,
             store,
-            NodeId(settings.node.id),
-            boot.meta.cluster_id,
-            directory_id=boot.meta.directory_id,
-            settings=QuorumSettings(
+            MemberId(NodeId(settings.node.id), boot.meta.directory_id.bytes),
+            self.image_store,
+            QuorumSettings(
                 timing=RaftTiming.of(heartbeat_ms=raft.heartbeat_ms, election_ms=raft.election_ms),
                 most_voters=raft.voters,
                 snapshot_entries=raft.snapshot_records,
                 snapshot_bytes=raft.snapshot_bytes,
             ),
             send=peering.send_raft,
-            apply=self.image_store.apply,
-            install=self.image_store.install,
-            snapshot=self.image_store.snapshot,
             on_role=self._role_changed,
             on_config=peering.on_config,
-            retired=lambda directory_id: directory_id in self.image_store.image.retired,
         )
         self.controller = Controller(
             env, self.quorum, self.image_store, controller_settings(settings)
         )
-        peering.attach(self.quorum, self.controller, self.image_store)
+        serve_peers(peering, self.quorum, self.controller, self.image_store)
 
     def lists(self, me: Member) -> bool:
         """Whether the quorum has committed that it lists this node with this disk, where it is now,

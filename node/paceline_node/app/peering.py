@@ -1,7 +1,7 @@
 """The node's place among its peers: links out, sessions in, addresses, and proofs of death.
 
-Wires the transport to the quorum and the controller. A session or link of a node that breaks, and
-whose reconnect is refused, proves that its process is gone (peers/DESIGN 2).
+A session or link of a node that breaks, and whose reconnect is refused, proves that its process is
+gone (peers/DESIGN 2).
 """
 
 from __future__ import annotations
@@ -11,30 +11,23 @@ from collections.abc import Callable, Sequence
 import trio
 
 from paceline.types import NodeId
-from paceline.wire.frame import Frame
-from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.join import QuorumMember
-from paceline_node.app.joining import JoinHandler
-from paceline_node.controller.client import EXCHANGES, Exchange
 from paceline_node.controller.image import Image
-from paceline_node.controller.quorum import Quorum
 from paceline_node.controller.raft_types import Config, MemberId
-from paceline_node.controller.service import Controller
-from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.peers.auth import Identity, Secret
 from paceline_node.peers.channel import PeerTls
 from paceline_node.peers.links import PeerLinks
-from paceline_node.peers.server import CallHandler, PeerServer, ServerLimits, Session
+from paceline_node.peers.server import PeerServer, ServerLimits, Session
 from paceline_node.settings import BootstrapPeer
 
 _PEER = "peer"
 
 
 class Peering:
-    """Owns the links and the peer server. Made before the quorum, which sends through it;
-    :meth:`attach` completes it."""
+    """Owns the links and the peer server. Made before the quorum, which sends through it, and knows
+    nothing of it: what it serves to peers is registered by whom it concerns."""
 
     def __init__(
         self,
@@ -57,6 +50,7 @@ class Peering:
         self._told: dict[NodeId, tuple[str, int]] = {}
         self._brokers: dict[NodeId, tuple[str, int]] = {}
         self._on_closed: list[Callable[[Session], None]] = []
+        self._on_refused: list[Callable[[NodeId], None]] = []
         self.links = PeerLinks(env, identity, secret, on_refused=self._refused, tls=tls)
         self.server = PeerServer(
             env,
@@ -67,25 +61,11 @@ class Peering:
             on_close=self._closed,
             tls=tls,
         )
-        self._quorum: Quorum | None = None
-        self._controller: Controller | None = None
-
-    def attach(self, quorum: Quorum, controller: Controller, store: MetadataStore) -> None:
-        """Let peers reach the quorum and the controller, and follow the addresses they tell."""
-        self._quorum = quorum
-        self._controller = controller
-        self.server.register_direct(PeerApi.RAFT, self._on_raft)
-        joins = JoinHandler(
-            store.image.cluster_id,
-            quorum,
-            is_elsewhere=self.links.is_elsewhere,
-            moved=self._moved,
-        )
-        self.server.register(PeerApi.JOIN_CLUSTER, joins.handle)
-        for exchange in EXCHANGES:
-            self.server.register(exchange.api, _for_controller(exchange, controller))
-        store.subscribe(self._on_image)
         self._set_addresses()
+
+    def on_refused(self, callback: Callable[[NodeId], None]) -> None:
+        """Call ``callback`` for every node whose process is proven to be gone."""
+        self._on_refused.append(callback)
 
     def on_session_closed(self, callback: Callable[[Session], None]) -> None:
         """Call ``callback`` for every peer session that ends."""
@@ -94,10 +74,6 @@ class Peering:
     def send_raft(self, node: NodeId, data: bytes) -> None:
         """The quorum's way out: one way, dropped where there is no link."""
         self.links.post(node, PeerApi.RAFT, None, data, lane="raft")
-
-    def _on_raft(self, session: Session, frame: Frame) -> None:
-        assert self._quorum is not None
-        self._quorum.receive(session.peer, frame.payload)
 
     # --- addresses ------------------------------------------------------------------------------
 
@@ -108,7 +84,7 @@ class Peering:
         self._introduced = {member.node_id: (member.host, member.port) for member in members}
         self._set_addresses()
 
-    def _moved(self, node: NodeId, address: tuple[str, int]) -> None:
+    def moved(self, node: NodeId, address: tuple[str, int]) -> None:
         """A member says itself where it is now. It holds until the quorum's configuration says
         something new: without it, members that all moved could not even elect a leader."""
         self._told[node] = address
@@ -124,7 +100,8 @@ class Peering:
             self._introduced.clear()
         self._set_addresses()
 
-    def _on_image(self, old: Image, new: Image) -> None:
+    def on_image(self, old: Image, new: Image) -> None:
+        """Brokers registered, or left."""
         if new.brokers is old.brokers:
             return
         found = {}
@@ -158,10 +135,8 @@ class Peering:
             callback(session)
 
     def _refused(self, node: NodeId) -> None:
-        if self._quorum is not None:
-            self._quorum.peer_refused(node)
-        if self._controller is not None:
-            self._controller.peer_lost(node)
+        for callback in self._on_refused:
+            callback(node)
 
     async def run(
         self,
@@ -174,11 +149,3 @@ class Peering:
             await nursery.start(self.links.run)
             await nursery.start(self.server.run, listeners)
             task_status.started()
-
-
-def _for_controller(exchange: Exchange, controller: Controller) -> CallHandler:
-    async def handle(session: Session, frame: Frame) -> tuple[Message, bytes]:
-        request = exchange.request.unpack(frame.body)
-        return await controller.handle(session.peer, request), b""
-
-    return handle

@@ -10,6 +10,7 @@ from paceline_node.app.metadata import Metadata
 from paceline_node.app.peering import Peering
 from paceline_node.env import Env
 from paceline_node.replication.manager import ReplicaManager
+from paceline_node.services.ending_news import EndingNews
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.services.transactional_produce import TransactionalProduce
@@ -54,18 +55,18 @@ class TransactionMachines:
         store = metadata.image_store
         limits = transaction_limits(settings)
         self.commit_s = settings.transactions.commit_timeout_ms / 1000
-        self.endings = endings = TransactionEndings(env, store)
+        news = EndingNews()
         self.machines: StateTopic[TransactionEngine] = StateTopic(
             env,
             TRANSACTIONS_TOPIC,
             replicas,
-            lambda number: TransactionEngine(limits, endings.changed),
+            lambda number: TransactionEngine(limits, news.tell),
         )
         self.rpc = TransactionRpc(
             env, node_id, store, peering.links, replicas.table, self.machines, groups.machines
         )
         self.rpc.register(peering.server)
-        endings.attach(self.machines, self.rpc)
+        self.endings = TransactionEndings(env, store, self.machines, self.rpc, news)
         self.produce = TransactionalProduce(self.rpc)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
+from typing import Protocol
 from uuid import UUID
 
 import msgpack
@@ -54,9 +55,24 @@ MAX_QUEUED_BATCHES = 4096
 
 _DEFAULT_LIMITS = RaftLimits()
 
-Apply = Callable[[int, int, Sequence[bytes]], None]
-"""(index, term, records): a committed entry, in order, each index once per life. Entries of the
-quorum's own (a new leader's first entry, membership changes) come with no records."""
+
+class StateMachine(Protocol):
+    """What the log is applied to. All is synchronous and runs inside the driver."""
+
+    def apply(self, index: int, term: int, records: Sequence[bytes]) -> None:
+        """Take in a committed entry: in order, each index once per life. Entries of the quorum's
+        own (a new leader's first entry, membership changes) come with no records."""
+
+    def install(self, snapshot: bytes, index: int) -> None:
+        """Begin anew with a snapshot taken at ``index``: first of all with the recovered one, then
+        with every one received."""
+
+    def snapshot(self) -> bytes:
+        """The present state."""
+
+    def is_retired(self, directory_id: UUID) -> bool:
+        """Whether the node with this data directory will not come back with it: a silent member
+        with such a one is taken out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,52 +99,36 @@ def _ignore_config(_: Config) -> None:
     """Default for callers that take the addresses when they need them."""
 
 
-def _never_retired(_: UUID) -> bool:
-    """Default for callers without brokers."""
-    return False
-
-
 class Quorum:
-    """One member of the metadata quorum; ``membership`` says who the others are. ``retired`` says
-    of a data directory that its node will not come back with it: a silent member with such a one is
-    taken out.
+    """One member of the metadata quorum; ``membership`` says who the others are.
 
-    Callbacks are synchronous and run inside the driver; they may call :meth:`propose`. ``install``
-    is called first with the recovered snapshot, then for every snapshot received. A failing disk
-    ends :meth:`run` with StorageError, and the node with it (storage/DESIGN 2.4).
+    Callbacks are synchronous and run inside the driver; they may call :meth:`propose`. A failing
+    disk ends :meth:`run` with StorageError, and the node with it (storage/DESIGN 2.4).
     """
 
     def __init__(
         self,
         env: Env,
         store: RaftStore,
-        node_id: NodeId,
-        cluster_id: UUID,
-        *,
-        directory_id: UUID,
+        me: MemberId,
+        machine: StateMachine,
         settings: QuorumSettings,
+        *,
         send: Callable[[NodeId, bytes], None],
-        apply: Apply,
-        install: Callable[[bytes, int], None],
-        snapshot: Callable[[], bytes],
         on_role: Callable[[RoleInfo], None],
         on_config: Callable[[Config], None] = _ignore_config,
-        retired: Callable[[UUID], bool] = _never_retired,
     ) -> None:
         self._env = env
         self._store = store
-        self._cluster_id = cluster_id
+        self._machine = machine
         self._settings = settings
         self._send = send
-        self._apply = apply
-        self._install = install
-        self._take_snapshot = snapshot
         self._on_role = on_role
         self._on_config = on_config
         recovery = store.recovery
         self._core = Raft(
-            MemberId(node_id, directory_id.bytes),
-            cluster_id,
+            me,
+            store.cluster_id,
             recovery.log,
             recovery.hard_state,
             timing=settings.timing,
@@ -152,9 +152,12 @@ class Quorum:
         self._contexts = 0
         self._doubt: _Barrier | None = None
         self.membership = Membership(
-            self._core, most_voters=settings.most_voters, retired=retired, changed=self._pump
+            self._core,
+            most_voters=settings.most_voters,
+            retired=machine.is_retired,
+            changed=self._pump,
         )
-        self._log = structlog.get_logger(component="quorum", node=node_id)
+        self._log = structlog.get_logger(component="quorum", node=me.node)
 
     # --- what others may know --------------------------------------------------------------------
 
@@ -235,7 +238,7 @@ class Quorum:
         """
         snapshot = self._core.log.snapshot
         if snapshot.index > 0:
-            self._install(snapshot.state, snapshot.index)
+            self._machine.install(snapshot.state, snapshot.index)
         # Nobody waits out a timeout for a leader that may not be there: pre-votes, asked for again
         # with every heartbeat, disturb none that is.
         self._core.campaign()
@@ -372,7 +375,7 @@ class Quorum:
         if effects.snapshot is not None:
             self._applied = effects.snapshot.index
             self._unsaved_entries = self._unsaved_bytes = 0
-            self._install(effects.snapshot.state, effects.snapshot.index)
+            self._machine.install(effects.snapshot.state, effects.snapshot.index)
         for entry in effects.committed:
             self._apply_entry(entry)
         for read in effects.reads:
@@ -384,11 +387,11 @@ class Quorum:
         self._unsaved_entries += 1
         self._unsaved_bytes += len(entry.data)
         records = msgpack.unpackb(entry.data) if entry.kind is EntryKind.RECORDS else ()
-        self._apply(entry.index, entry.term, records)
+        self._machine.apply(entry.index, entry.term, records)
 
     def _post(self, messages: Sequence[RaftMessage]) -> None:
         for message in messages:
-            self._send(message.to.node, encode(message, self._cluster_id))
+            self._send(message.to.node, encode(message, self._store.cluster_id))
 
     def _report_config(self) -> None:
         if self._core.config != self._config:
@@ -406,7 +409,7 @@ class Quorum:
         log = self._core.log
         term = log.term_at(self._applied)
         assert term is not None
-        state = self._take_snapshot()
+        state = self._machine.snapshot()
         self._saving = Snapshot(self._applied, term, log.config_at(self._applied), state)
         self._unsaved_entries = self._unsaved_bytes = 0
         self._wake_saver.set()
@@ -419,7 +422,7 @@ class Quorum:
         Raises RemoteProtocolError for malformed bytes, another cluster, or a message in somebody
         else's name. Dropped, as the network may do, while the disk is far behind.
         """
-        message = decode(data, self._cluster_id)
+        message = decode(data, self._store.cluster_id)
         if message.sender.node != sender:
             raise RemoteProtocolError(f"node {sender} speaks in the name of {message.sender}")
         if len(self._queue) >= MAX_QUEUED_BATCHES:

@@ -109,7 +109,7 @@ class RaftStore:
         self.sync_count = 0
         self._disk = disk
         self._path = path
-        self._cluster_id = cluster_id
+        self.cluster_id = cluster_id
         self._lock = trio.Lock()
         self._active: File | None = None
         self._number = 0
@@ -283,7 +283,7 @@ class RaftStore:
 
     async def _write_snapshot(self, snapshot: Snapshot) -> None:
         name = f"{self._path}/{snapshot.index:020d}{SNAPSHOT_SUFFIX}"
-        await checkpoint.replace(self._disk, name, encode_snapshot(snapshot, self._cluster_id))
+        await checkpoint.replace(self._disk, name, encode_snapshot(snapshot, self.cluster_id))
         self._snapshots = sorted({*self._snapshots, snapshot.index})
 
     async def _install(self, snapshot: Snapshot) -> None:

@@ -21,8 +21,8 @@ Subscriber = Callable[[Image, Image], None]
 
 
 class MetadataStore:
-    """Holds :attr:`image`. The methods ``apply``, ``install`` and ``snapshot`` are the quorum's
-    callbacks; everybody else reads, subscribes or waits."""
+    """Holds :attr:`image`. It is the quorum's ``StateMachine``; everybody else reads, subscribes or
+    waits."""
 
     def __init__(self, cluster_id: UUID) -> None:
         self._image = Image(cluster_id)
@@ -62,6 +62,10 @@ class MetadataStore:
     def snapshot(self) -> bytes:
         """The present image, for the quorum's log compaction."""
         return self._image.to_snapshot()
+
+    def is_retired(self, directory_id: UUID) -> bool:
+        """Whether a broker has left the cluster for good with this data directory."""
+        return directory_id in self._image.retired
 
     def _replace(self, new: Image) -> None:
         old, self._image = self._image, new

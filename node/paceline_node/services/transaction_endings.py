@@ -49,6 +49,7 @@ from paceline.wire.peer import transactions as wire
 from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
+from paceline_node.services.ending_news import EndingNews
 from paceline_node.services.lanes import Lanes
 from paceline_node.services.marked_places import MarkedPlaces
 from paceline_node.services.staged_batches import staged_batches
@@ -73,13 +74,21 @@ K = TypeVar("K", bound=Hashable)
 
 
 class TransactionEndings:
-    """Owns the tasks that end transactions. ``changed`` is for the engine to call."""
+    """Owns the tasks that end transactions. The engines of ``machines`` tell ``news``."""
 
-    def __init__(self, env: Env, store: MetadataStore) -> None:
+    def __init__(
+        self,
+        env: Env,
+        store: MetadataStore,
+        machines: StateTopic[TransactionEngine],
+        rpc: TransactionRpc,
+        news: EndingNews,
+    ) -> None:
         self._env = env
         self._store = store
-        self._machines: StateTopic[TransactionEngine] | None = None
-        self._rpc: TransactionRpc | None = None
+        self._machines = machines
+        self.rpc = rpc
+        self._news = news
         self._under_way: set[TransactionKey] = set()
         self._lanes = Lanes()
         self._turns = StagedTurns()
@@ -87,35 +96,14 @@ class TransactionEndings:
         self._dropped: dict[TransactionKey, int] = {}
         """Of transactions under way: staged records whose topics were deleted."""
         self._marked = MarkedPlaces()
-        self._news = trio.Event()
         self._log = structlog.get_logger(component="transactions")
         self.committed = 0
         """Transactions that were completed here, since this process began."""
         self.aborted = 0
 
-    def attach(self, machines: StateTopic[TransactionEngine], rpc: TransactionRpc) -> None:
-        """The machines, whose engines call :meth:`changed`, and the way to other nodes."""
-        self._machines = machines
-        self._rpc = rpc
-
-    @property
-    def machines(self) -> StateTopic[TransactionEngine]:
-        assert self._machines is not None, "not attached"
-        return self._machines
-
-    @property
-    def rpc(self) -> TransactionRpc:
-        assert self._rpc is not None, "not attached"
-        return self._rpc
-
-    def changed(self) -> None:
-        """Transactions were decided or completed."""
-        news, self._news = self._news, trio.Event()
-        news.set()
-
     def _engine(self) -> TransactionEngine | None:
         """The engine, while it leads here."""
-        for _, _, engine in self.machines.machines():
+        for _, _, engine in self._machines.machines():
             return engine if engine.leads else None
         return None
 
@@ -144,7 +132,7 @@ class TransactionEndings:
                     return False
                 if is_done(engine):
                     return True
-                await self._news.wait()
+                await self._news.next.wait()
         return False
 
     # --- the tasks --------------------------------------------------------------------------------
@@ -154,7 +142,7 @@ class TransactionEndings:
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:
-                news = self._news
+                news = self._news.next
                 engine = self._engine()
                 # Every write of the engine is news, and those under way may be many: the end of
                 # each of them is news again.
@@ -179,7 +167,7 @@ class TransactionEndings:
 
     def _led_epoch(self) -> LeaderEpoch:
         """That of the coordinator's partition, if it is led here; else -1."""
-        replica = self.machines.replica(PARTITION)
+        replica = self._machines.replica(PARTITION)
         return LeaderEpoch(-1 if replica is None else replica.led_epoch)
 
     async def _finish(self, key: TransactionKey) -> None:
@@ -204,7 +192,7 @@ class TransactionEndings:
             self._overtaken.discard(key)
             self._dropped.pop(key, None)
             self._marked.drop(key)
-            self.changed()  # there may be more to end by now
+            self._news.tell()  # there may be more to end by now
 
     async def _attempt(self, key: TransactionKey) -> bool:
         """All steps of one ending; whether there is nothing left to do. Raises PacelineError."""
@@ -254,7 +242,7 @@ class TransactionEndings:
         return True
 
     async def _perform(self, command: Callable[[TransactionEngine], R]) -> R:
-        return await self.machines.perform(PARTITION, EVERYTHING, command, commit_s=_COMMIT_S)
+        return await self._machines.perform(PARTITION, EVERYTHING, command, commit_s=_COMMIT_S)
 
     async def _at(self, site: str) -> None:
         """A named step: a simulation may linger here, a test of crashes kills the process."""

@@ -21,7 +21,7 @@ from paceline_node.controller.context import ControllerSettings
 from paceline_node.controller.image import Image
 from paceline_node.controller.quorum import Quorum, QuorumSettings
 from paceline_node.controller.raft_store import RaftStore, write_bootstrap
-from paceline_node.controller.raft_types import Member
+from paceline_node.controller.raft_types import Member, MemberId
 from paceline_node.controller.service import Controller
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env, Network
@@ -66,14 +66,10 @@ class Cluster:
         quorum = Quorum(
             env,
             await RaftStore.open(disk, "metadata", CLUSTER),
-            NodeId(node),
-            CLUSTER,
-            directory_id=uuid_of(node, 9),
-            settings=QuorumSettings(),
+            MemberId(NodeId(node), uuid_of(node, 9).bytes),
+            store,
+            QuorumSettings(),
             send=lambda to, data: self.nursery.start_soon(self.deliver, node, to, data),
-            apply=store.apply,
-            install=store.install,
-            snapshot=store.snapshot,
             on_role=lambda _role: controller.role_changed(),
         )
         controller = Controller(env, quorum, store, self.settings)

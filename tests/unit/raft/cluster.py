@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from uuid import UUID
 
 import trio
 
@@ -14,7 +15,7 @@ from paceline.types import NodeId
 from paceline_cluster.sim.raft.durable import CLUSTER, member
 from paceline_node.controller.quorum import Quorum, QuorumSettings
 from paceline_node.controller.raft_store import RaftStore, write_bootstrap, write_newcomer
-from paceline_node.controller.raft_types import Config, Member, RaftTiming, RoleInfo
+from paceline_node.controller.raft_types import Config, Member, MemberId, RaftTiming, RoleInfo
 from paceline_node.env import Env
 from paceline_node.storage.memory import MemoryDisk
 
@@ -48,6 +49,9 @@ class Machine:
 
     def snapshot(self) -> bytes:
         return b",".join(self.values)
+
+    def is_retired(self, directory_id: UUID) -> bool:
+        return False
 
 
 class Node:
@@ -92,14 +96,10 @@ class Node:
         quorum = Quorum(
             env,
             store,
-            NodeId(self.number),
-            CLUSTER,
-            directory_id=self.member.directory_id,
-            settings=self.cluster.settings,
+            MemberId(NodeId(self.number), self.member.directory_id.bytes),
+            self.machine,
+            self.cluster.settings,
             send=self._send,
-            apply=self.machine.apply,
-            install=self.machine.install,
-            snapshot=self.machine.snapshot,
             on_role=self.roles.append,
             on_config=self.configs.append,
         )

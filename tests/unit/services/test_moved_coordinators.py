@@ -22,6 +22,7 @@ from paceline.wire.peer.transactions import (
 )
 from paceline.wire.records import decode_records
 from paceline_node.replication.transactions import MarkerOrder
+from paceline_node.services.ending_news import EndingNews
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.storage.producer_state import key_of_id
 from paceline_node.transactions.engine import TransactionEngine
@@ -90,8 +91,8 @@ class Cluster:
         self.led_epoch += 2
         host = SimpleNamespace(buggify=lambda _: False)
         env = SimpleNamespace(host=host, cluster_ms=self.desk.wall_ms)
-        ends = TransactionEndings(cast(Any, env), cast(Any, self))
-        ends.attach(cast(Any, self), cast(Any, self))
+        me = cast(Any, self)
+        ends = TransactionEndings(cast(Any, env), me, me, me, EndingNews())
         with trio.move_on_after(seconds):
             await ends.run()
 

@@ -20,6 +20,7 @@ from paceline.wire.peer.transactions import (
     SettleOffsets,
     WriteMarkers,
 )
+from paceline_node.services.ending_news import EndingNews
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
@@ -69,8 +70,10 @@ async def test_transactions_under_way_are_not_looked_through_at_each_write() -> 
 
     desk.engine.endings = endings  # type: ignore[method-assign]
     stuck = Stuck(desk.engine)
-    ends = TransactionEndings(cast(Any, None), cast(Any, None))
-    ends.attach(cast(Any, stuck), cast(Any, None))
+    news = EndingNews()
+    ends = TransactionEndings(
+        cast(Any, None), cast(Any, None), cast(Any, stuck), cast(Any, None), news
+    )
     for number in range(100):
         prepare(desk, f"early-{number}")
     async with trio.open_nursery() as nursery:
@@ -79,11 +82,11 @@ async def test_transactions_under_way_are_not_looked_through_at_each_write() -> 
         assert (stuck.asked, walks) == (100, 1)
         for _ in range(50):  # other ids write
             desk.init()
-            ends.changed()
+            news.tell()
             await trio.testing.wait_all_tasks_blocked()
         assert (stuck.asked, walks) == (100, 1)
         prepare(desk, "late")
-        ends.changed()
+        news.tell()
         await trio.testing.wait_all_tasks_blocked()
         assert (stuck.asked, walks) == (101, 2)
         nursery.cancel_scope.cancel()
@@ -153,8 +156,9 @@ async def test_what_is_stored_is_not_sent_again_behind_a_partition_that_takes_no
     """But for the one batch that is refused there, once a second."""
     nodes = Nodes()
     env = coordinating_env()
-    ends = TransactionEndings(env, cast(Any, nodes))
-    ends.attach(cast(Any, Agreeing()), cast(Any, nodes))
+    ends = TransactionEndings(
+        env, cast(Any, nodes), cast(Any, Agreeing()), cast(Any, nodes), EndingNews()
+    )
     staged = tuple(
         Staged(where.topic, where.partition, -1, 5, None, bytes(500_000))
         for where in (P0, P1)
@@ -196,8 +200,9 @@ async def test_what_an_unclean_election_took_is_stored_again(autojump_clock: obj
 
     nodes.append_staged = append_staged  # type: ignore[method-assign]
     env = coordinating_env()
-    ends = TransactionEndings(env, cast(Any, nodes))
-    ends.attach(cast(Any, Agreeing()), cast(Any, nodes))
+    ends = TransactionEndings(
+        env, cast(Any, nodes), cast(Any, Agreeing()), cast(Any, nodes), EndingNews()
+    )
     staged = tuple(Staged(P1.topic, P1.partition, -1, 5, None, bytes(500_000)) for _ in range(4))
     key = TransactionKey(Family.CURSUS, "t")
     ending = Ending(key, 1, ProducerIdentity(7, 0), True, staged, (P1,), (), (), 0)
@@ -249,9 +254,9 @@ async def check_order(*, coordinates_anew: bool) -> None:
 
     nodes.append_staged = append_staged  # type: ignore[method-assign]
     env = coordinating_env()
-    ends = TransactionEndings(env, cast(Any, nodes))
     leading = Leading(desk.engine)
-    ends.attach(cast(Any, leading), cast(Any, nodes))
+    news = EndingNews()
+    ends = TransactionEndings(env, cast(Any, nodes), cast(Any, leading), cast(Any, nodes), news)
     decided: list[int] = []
     async with trio.open_nursery() as nursery:
         await nursery.start(ends.run)
@@ -261,12 +266,12 @@ async def check_order(*, coordinates_anew: bool) -> None:
             desk.engine.staging.begin(key, 0)
             desk.engine.staging.stage(key, 0, [Staged(P1.topic, P1.partition, 1, 5, None, b"v")])
             desk.engine.staging.end(key, 0, commits=True)
-            ends.changed()
+            news.tell()
             await trio.sleep(0.7)
         await trio.sleep(0.08)  # the first one has just tried again
         if coordinates_anew:
             leading.led_epoch = 3
-            ends.changed()
+            news.tell()
             await trio.testing.wait_all_tasks_blocked()
         nodes.refuses = False
         await trio.sleep(3)
@@ -291,8 +296,9 @@ async def test_offsets_wait_for_no_partition(autojump_clock: object) -> None:
     offset = StagedOffset(where, "in", 0, 7)
     key = TransactionKey(Family.CURSUS, "t")
     ending = Ending(key, 1, ProducerIdentity(7, 0), True, (), (P0,), (), (offset,), 0)
-    ends = TransactionEndings(env, cast(Any, nodes))
-    ends.attach(cast(Any, Deciding(ending)), cast(Any, nodes))
+    ends = TransactionEndings(
+        env, cast(Any, nodes), cast(Any, Deciding(ending)), cast(Any, nodes), EndingNews()
+    )
     with trio.move_on_after(60):
         await ends._attempt(key)
     assert settled == ["readers"]
