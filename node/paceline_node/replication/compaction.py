@@ -43,7 +43,7 @@ class Compactions:
         settings: CompactionSettings | None = None,
     ) -> None:
         self._env = env
-        self._failed = context.failed
+        self._failed = context.events.failed
         self._find = find
         self._hosted = hosted
         self._settings = settings or CompactionSettings()

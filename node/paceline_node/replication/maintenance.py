@@ -163,7 +163,7 @@ class Maintenance:
             self._disk_error(partition.log.failed)
             return
         if deleted or partition.log_start_offset > start:
-            self._context.advanced(partition)
+            self._context.events.advanced(partition)
             self._flusher.request(partition.log)
             self.write_starts_soon()
             self._log.info(
@@ -274,4 +274,4 @@ class Maintenance:
         self._log.warning(event, free_bytes=free, min_free_bytes=floor)
 
     def _disk_error(self, error: OSError) -> None:
-        self._context.failed(error)
+        self._context.events.failed(error)

@@ -37,6 +37,7 @@ from paceline_node.replication.partition import (
     PartitionContext,
     PartitionKey,
 )
+from paceline_node.replication.partition_context import PartitionEvents
 from paceline_node.replication.producer_quota import ProducerLimits, ProducerShares
 from paceline_node.replication.proposals import ControllerCalls, Proposals
 from paceline_node.replication.repairs import Repairs, RepairSettings
@@ -104,7 +105,7 @@ class ReplicaManager:
         settings = settings or ReplicationSettings()
         self._traffic = metrics.topic
         self._disk_failed = disk_failed
-        self._log = structlog.get_logger(component="replication", node=identity.node_id)
+        self.log = structlog.get_logger(component="replication", node=identity.node_id)
         self.health = Health()
         self.broker_epoch = NO_BROKER_EPOCH
         self._reported: frozenset[PartitionKey] = frozenset()
@@ -151,7 +152,7 @@ class ReplicaManager:
     def _make_flusher(self, env: Env, metrics: Metrics, settings: ReplicationSettings) -> Flusher:
         return Flusher(
             env,
-            self._failed,
+            self.failed,
             linger_s=settings.flush_linger_s,
             on_synced=metrics.synced,
             after_group=lambda: self.fetchers.send_acks(),
@@ -185,17 +186,7 @@ class ReplicaManager:
             deadlines=self.deadlines,
             admission=Admission(session_valid),
             burst=self.burst,
-            request_flush=self.flusher.request,
-            tell_followers=lambda partition: self.serving.tell_followers(partition),
-            advanced=lambda partition: self.serving.advanced(partition),
-            proposing=lambda partition: self.proposals.add(partition),
-            durable=lambda partition: self.fetchers.durable(partition),
-            start_moved=lambda: self.maintenance.write_starts_soon(),
-            failed=self._failed,
-            suspect=self._suspect,
-            unreadable=self._unreadable,
-            append_failed=lambda log: self.maintenance.append_failed(log),
-            state_due=lambda log: self.states.due(log),
+            events=_Events(self),
             traffic=self._traffic,
             lag_max_s=settings.lag_max_s,
             acks1_early=settings.acks1_early,
@@ -221,7 +212,7 @@ class ReplicaManager:
             whose,
             links,
             self.deadlines,
-            append_failed=self.context.append_failed,
+            append_failed=self.context.events.append_failed,
             behind=lambda partition: self.states.behind(partition),
             lacking=self._leader_lacks,
             request_flush=self._request_flush,
@@ -347,7 +338,7 @@ class ReplicaManager:
         log = partition.log
         if partition.replica.leader is not None and log.durable_offset < log.log_end_offset:
             self._request_flush(partition)  # what was withheld counts now (storage/DESIGN 6.1)
-        if partition.log.is_damaged and not self._was_elected_anyway(partition):
+        if partition.log.is_damaged and not self.was_elected_anyway(partition):
             self.repairs.report(partition, known=partition.key in self._reported)
         elif partition.replica.follower is not None:
             self.fetchers.follow(partition)
@@ -366,23 +357,60 @@ class ReplicaManager:
         for _, released in tuple(self._role_watchers):
             released(key)
 
-    def _was_elected_anyway(self, partition: Partition) -> bool:
+    def was_elected_anyway(self, partition: Partition) -> bool:
+        """Whether it leads though it is damaged: an operator, or the lack of others, wanted it."""
         node = self.context.node_id
         return partition.is_leader and was_elected_anyway(node, partition.registration)
 
-    def _suspect(self, partition: Partition, offset: int) -> None:
-        log: Log = partition.log
-        if not any(each.start <= offset < each.end for each in log.damaged):
-            self.repairs.suspect(partition, offset)
-        elif not self._was_elected_anyway(partition):
-            self.repairs.report(partition)
-
-    def _unreadable(self, partition: Partition, offset: int, reason: str) -> None:
-        self._log.error("unreadable bytes", partition=str(partition), reason=reason)
-        self.repairs.suspect(partition, offset)
-
-    def _failed(self, error: OSError) -> None:
+    def failed(self, error: OSError) -> None:
+        """The data directory failed."""
         if not self.health.offline:
             self.health.offline = True
-            self._log.error("data directory failed", error=str(error))
+            self.log.error("data directory failed", error=str(error))
             self._disk_failed(error)
+
+
+class _Events(PartitionEvents):
+    """Tells the parts of a manager, which are made of the context that this is part of."""
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self._log = manager.log
+
+    def request_flush(self, log: Log) -> None:
+        self._manager.flusher.request(log)
+
+    def tell_followers(self, partition: Partition) -> None:
+        self._manager.serving.tell_followers(partition)
+
+    def advanced(self, partition: Partition) -> None:
+        self._manager.serving.advanced(partition)
+
+    def proposing(self, partition: Partition) -> None:
+        self._manager.proposals.add(partition)
+
+    def durable(self, partition: Partition) -> None:
+        self._manager.fetchers.durable(partition)
+
+    def start_moved(self) -> None:
+        self._manager.maintenance.write_starts_soon()
+
+    def suspect(self, partition: Partition, offset: int) -> None:
+        repairs = self._manager.repairs
+        if not any(each.start <= offset < each.end for each in partition.log.damaged):
+            repairs.suspect(partition, offset)
+        elif not self._manager.was_elected_anyway(partition):
+            repairs.report(partition)
+
+    def unreadable(self, partition: Partition, offset: int, reason: str) -> None:
+        self._log.error("unreadable bytes", partition=str(partition), reason=reason)
+        self._manager.repairs.suspect(partition, offset)
+
+    def append_failed(self, log: Log) -> None:
+        self._manager.maintenance.append_failed(log)
+
+    def state_due(self, log: Log) -> None:
+        self._manager.states.due(log)
+
+    def failed(self, error: OSError) -> None:
+        self._manager.failed(error)

@@ -2,8 +2,9 @@
 
 Every state change is synchronous: between the check of the role and the append, and between a move
 of the high watermark and its answers, there is no await (DESIGN 4.1). The rules
-are ``replica.py``'s; what belongs here is bringing them together with callbacks, flushes and
-errors. A failed append fails that request; a failed disk fails the node (storage/DESIGN 2.2).
+are ``replica.py``'s, appending is ``appends.py``'s, waiting for more to read ``readers.py``'s; what
+belongs here is reading, and bringing them together with callbacks, flushes and errors. A failed
+append fails that request; a failed disk fails the node (storage/DESIGN 2.2).
 """
 
 from __future__ import annotations
@@ -13,39 +14,25 @@ from collections.abc import Callable, Sequence
 from paceline.errors import (
     CorruptMessage,
     FencedLeaderEpoch,
-    LeaderChangedAfterAppend,
-    NotEnoughReplicasAfterAppend,
     NotLeader,
     OffsetNotAvailable,
     OffsetOutOfRange,
-    StorageError,
-    StorageFull,
     UnknownLeaderEpoch,
 )
-from paceline.types import NO_EPOCH, Acks, Isolation, LeaderEpoch, NodeId, TopicId
-from paceline.wire.batch_header import BatchHeader, read_header
+from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, NodeId, TopicId
 from paceline_node.controller.records import PartitionRegistration
 from paceline_node.controller.topic_config import TopicConfig
+from paceline_node.replication.appends import Appends
 from paceline_node.replication.damage_refusals import refusal
 from paceline_node.replication.leader import Brokers
 from paceline_node.replication.partition_context import PartitionContext, ReadResult
-from paceline_node.replication.pending import Done, PendingProduce, PendingProduces, ProduceResult
-from paceline_node.replication.producer_quota import ProducerQuota, writers_of
+from paceline_node.replication.pending import Done, ProduceResult
+from paceline_node.replication.readers import Readers
 from paceline_node.replication.refused_cuts import PATIENCE_S
 from paceline_node.replication.replica import Replica, Role, Transition
-from paceline_node.replication.sequences import SequenceFence, judge
-from paceline_node.replication.simulation import Simulation
-from paceline_node.replication.transactions import (
-    MarkerOrder,
-    Ticket,
-    TransactionGate,
-    check_all,
-    check_order,
-)
 from paceline_node.replication.trims import Trims
-from paceline_node.replication.waiters import AckWatchers, OffsetWaiters, Waiter
+from paceline_node.replication.waiters import AckWatchers, Waiter
 from paceline_node.storage.log import Log
-from paceline_node.storage.producer_state import ProducerKey, key_of_id
 from paceline_node.storage.reading import LocalSlice
 from paceline_node.storage.transactions import AbortedTransaction
 
@@ -75,12 +62,13 @@ class Partition:
         high_watermark: int = 0,
     ) -> None:
         self._context = context
+        self._events = context.events
         self.topic = topic
         self.topic_id = TopicId(log.topic_id)
         self.partition = log.partition
         self.key: PartitionKey = (self.topic_id, self.partition)
         self.log = log
-        log.state.serve(lambda: context.state_due(log))
+        log.state.serve(lambda: context.events.state_due(log))
         self.config = config
         self.traffic = context.traffic(topic)
         self.replica = Replica(
@@ -90,24 +78,20 @@ class Partition:
             counts_durable=config.flush_mode.counts_durable,
             patience_s=min(PATIENCE_S, context.lag_max_s),
         )
-        self.simulation = Simulation(context, self.replica, log, self._settle_simulated)
-        clock, deadlines = context.env.now, context.deadlines
-        self._pending = PendingProduces(str(self), clock, deadlines, self._succeed)
-        self._readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters()
-        self.trims = Trims(self.replica)
-        self._stable_readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters()
-        self.gate = TransactionGate()
-        self.fence = SequenceFence(context.env.now)
-        self.quota = ProducerQuota(
-            context.shares,
-            self.key,
-            log.producers,
-            context.env.now,
-            lambda: self.replica.high_watermark,
-            self._forget,
+        self.appends = Appends(context, topic, self.replica, log, config, appended=self._appended)
+        self.produce, self.end_transaction = self.appends.produce, self.appends.end_transaction
+        self.gate, self.fence, self.quota = (
+            self.appends.gate,
+            self.appends.fence,
+            self.appends.quota,
         )
+        self.simulation = self.appends.simulation
+        self._readers = Readers(self.replica, log)
+        self.readable_end = self._readers.readable_end
+        self.when_readable = self._readers.when_readable
+        self.trims = Trims(self.replica)
         self._ack_watchers = AckWatchers(self.acked)
-        log.watch_reads(lambda offset, error: context.unreadable(self, offset, str(error)))
+        log.watch_reads(lambda offset, error: self._events.unreadable(self, offset, str(error)))
 
     def __repr__(self) -> str:
         return f"<Partition {self} {self.replica.role.value}>"
@@ -152,15 +136,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """End of what read-committed readers see."""
-        index = self.log.producers.transactions
-        stable = index.first_unstable(self.replica.high_watermark)
-        return max(stable, min(self.log.log_start_offset, self.replica.high_watermark))
-
-    def readable_end(self, isolation: Isolation) -> int:
-        """End of what readers of ``isolation`` see."""
-        if isolation == Isolation.READ_COMMITTED:
-            return self.last_stable_offset
-        return self.replica.high_watermark
+        return self._readers.last_stable_offset
 
     @property
     def log_end_offset(self) -> int:
@@ -173,7 +149,7 @@ class Partition:
     @property
     def waiting_count(self) -> int:
         """Producers that wait for an answer."""
-        return len(self._pending)
+        return len(self.appends)
 
     def acked(self, node: NodeId) -> int:
         """End of what ``node`` has acknowledged to this leader in its epoch; 0 if unknown."""
@@ -190,139 +166,6 @@ class Partition:
         leader = self.replica.leader
         known = None if leader is None else leader.followers.get(node)
         return 0 if known is None else known.fetch_offset
-
-    # --- produce (DESIGN 4.1) ---------------------------------------------------------------------
-
-    def produce(
-        self,
-        batches: bytearray | memoryview,
-        headers: Sequence[BatchHeader],
-        *,
-        acks: Acks,
-        timeout_s: float,
-        done: Done,
-        simulated: bool = False,
-        already: int = -1,
-        ticket: Ticket | None = None,
-        client: str | None = "",
-    ) -> None:
-        """Append validated batches; ``headers`` are theirs, in order.
-
-        Raises with nothing appended: NotLeader, NotEnoughReplicas, StorageFull, the idempotence
-        errors, StorageError (outcome unknown), InvalidTransactionState, TooManyProducers (new ones,
-        counted for ``client``; None: the coordinator's, never). Otherwise ``done`` is
-        called once, maybe before this returns, with a result or an error of unknown outcome.
-        ``batches`` is stamped in place, not to be used again. With ``simulated``, a lone node's
-        vacant slots count for acks=all, too few are waited for (DESIGN 8). Without a batch: a
-        retry's records end at ``already``. ``ticket``: what the first batch of a transaction needs
-        (``transactions.py``)."""
-        self.fence.seen(self.log.producers, headers)
-        self._context.admission.check()
-        simulated = simulated and acks == Acks.ALL and self.simulation.is_on
-        required = self.config.min_insync_replicas
-        leader = self.replica.check_produce(acks, 0 if simulated else required)
-        duplicates, skip_bytes = judge(self.log.producers, headers, self.fence)
-        last_offset = duplicates[-1].last_offset if duplicates else already
-        base_offset = duplicates[0].base_offset if duplicates else -1
-        is_new = skip_bytes < len(batches)
-        if is_new:
-            if skip_bytes:
-                batches, headers = memoryview(batches)[skip_bytes:], headers[len(duplicates) :]
-            check_all(self.gate, self.log.producers, headers, ticket)
-            self.quota.admit(writers_of(batches, headers), client)
-            base, last_offset = self._append(batches, headers, leader.leader_epoch)
-            base_offset = base if base_offset < 0 else base_offset
-        pending = PendingProduce(base_offset, last_offset, required, done, is_duplicate=not is_new)
-        self._acknowledge(pending, acks, timeout_s, simulated=simulated)
-
-    def end_transaction(self, order: MarkerOrder, *, timeout_s: float, done: Done) -> None:
-        """Append the marker that ends a producer's transaction, held by enough replicas; ``done``
-        as for :meth:`produce`. Repeated in one leadership it is appended once.
-
-        Raises with nothing appended: NotLeader, NotEnoughReplicas, StorageFull,
-        TransactionCoordinatorFenced (a newer coordinator has ended something), InvalidProducerEpoch
-        (the producer writes in a newer epoch, so this transaction ended here before); StorageError;
-        InvalidTransactionState (the producer has written since ``order.noted``).
-        """
-        self._context.admission.check()
-        required = self.config.min_insync_replicas
-        leader = self.replica.check_produce(Acks.ALL, required)
-        check_order(order, self.log.producers.producer(order.producer_id))
-        self.gate.void(order.producer_id)
-        offset = self.gate.already(order)
-        if offset is None:
-            self.quota.admit_marker(key_of_id(order.producer_id))
-            marker = order.marker(self._context.env.host.wall_ms())
-            offset, _ = self._append(marker, [read_header(marker)], leader.leader_epoch)
-            self.gate.marked(order, offset)
-        pending = PendingProduce(offset, offset, required, done, is_duplicate=False)
-        self._acknowledge(pending, Acks.ALL, timeout_s, simulated=False)
-
-    def _append(
-        self,
-        batches: bytearray | memoryview,
-        headers: Sequence[BatchHeader],
-        leader_epoch: LeaderEpoch,
-    ) -> tuple[int, int]:
-        context = self._context
-        try:
-            appended = self.log.append_leader(
-                batches, leader_epoch, context.env.host.wall_ms(), headers
-            )
-        except (StorageFull, StorageError):
-            context.append_failed(self.log)
-            raise
-        if self.replica.counts_durable:
-            context.request_flush(self.log)
-        else:
-            self._advance()
-        context.tell_followers(self)
-        self.traffic.appended(appended.last_offset - appended.base_offset + 1, appended.size_bytes)
-        return appended.base_offset, appended.last_offset
-
-    def _forget(self, keys: Sequence[ProducerKey]) -> None:
-        """Have all replicas forget these producers. Raises NotLeader, StorageFull, StorageError."""
-        self.replica.check_leading()
-        record = self.log.producers.eviction(keys, self._context.env.host.wall_ms())
-        self._append(record, [read_header(record)], self.replica.leader_epoch)
-        self.gate.forget(keys)
-
-    def _acknowledge(
-        self, pending: PendingProduce, acks: Acks, timeout_s: float, *, simulated: bool
-    ) -> None:
-        """Answer now what need not wait, otherwise park it (DESIGN 4.1)."""
-        pending.leader_epoch = self.replica.leader_epoch
-        if simulated:
-            self._pending.wait_simulated(pending, timeout_s)
-            self._settle_simulated()
-        elif acks == Acks.ALL and self.replica.high_watermark <= pending.last_offset:
-            self._pending.wait_committed(pending, timeout_s)
-        elif acks == Acks.LEADER and self._must_sync(pending.last_offset):
-            self._pending.wait_durable(pending, timeout_s)
-        else:
-            self._succeed(pending)
-
-    def _succeed(self, pending: PendingProduce) -> None:
-        """Tell a producer that its records are stored as asked."""
-        assert pending.leader_epoch == self.replica.leader_epoch, f"{self} answers late"  # I14
-        pending.done(
-            ProduceResult(
-                pending.base_offset,
-                pending.last_offset,
-                self.replica.leader_epoch,
-                self.replica.high_watermark,
-                self.log.log_start_offset,
-                pending.is_duplicate,
-            )
-        )
-
-    def _must_sync(self, last_offset: int) -> bool:
-        """Whether an acks=1 write must wait for the disk."""
-        return (
-            self.replica.counts_durable
-            and self.log.durable_offset <= last_offset
-            and not self._context.acks1_early
-        )
 
     def check_serving(self) -> None:
         """Raise NotLeader unless this node leads, and knows so from a controller (admission)."""
@@ -384,7 +227,7 @@ class Partition:
 
     def suspect(self, offset: int) -> None:
         """The batch at ``offset`` failed a check: have it read again, and repaired if need be."""
-        self._context.suspect(self, offset)
+        self._events.suspect(self, offset)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Compare a client's leader epoch with ours; -1 is unchecked. Raises FencedLeaderEpoch or
@@ -394,23 +237,6 @@ class Partition:
             return
         text = f"{self}: leader epoch {current_leader_epoch}, this node has {known}"
         raise (FencedLeaderEpoch if current_leader_epoch < known else UnknownLeaderEpoch)(text)
-
-    def when_readable(
-        self,
-        offset: int,
-        callback: Callable[[], None],
-        isolation: Isolation = Isolation.READ_UNCOMMITTED,
-    ) -> object:
-        """Call ``callback`` once: when the high watermark, or for READ_COMMITTED the last stable
-        offset, is above ``offset`` (at once if it is), or when the role changes. Returns a token
-        for :meth:`cancel`."""
-        if isolation == Isolation.READ_COMMITTED:
-            waiter = self._stable_readers.add(offset, callback, _call)
-            self._stable_readers.advance(self.last_stable_offset)
-        else:
-            waiter = self._readers.add(offset, callback, _call)
-            self._readers.advance(self.replica.high_watermark)
-        return waiter
 
     def when_acked(self, node: NodeId, end: int, callback: Callable[[], None]) -> object:
         """Call ``callback`` once ``node`` acknowledges up to ``end``, or when the role changes.
@@ -429,9 +255,10 @@ class Partition:
     def configure(self, config: TopicConfig) -> None:
         """Take over a changed topic configuration."""
         self.config = config
+        self.appends.required_isr = config.min_insync_replicas
         self.replica.counts_durable = config.flush_mode.counts_durable
         if self.replica.counts_durable and self.log.durable_offset < self.log.log_end_offset:
-            self._context.request_flush(self.log)
+            self._events.request_flush(self.log)
         self._advance()
 
     def apply(self, registration: PartitionRegistration, brokers: Brokers) -> Transition:
@@ -443,61 +270,52 @@ class Partition:
             self._lose_waiters(change)
         self._advance()
         if change is Transition.ADOPTED and len(registration.isr) < registration.min_isr:
-            text = f"{self}: in-sync replicas fell to {list(registration.isr)}; outcome unknown"
-            self._pending.fail_committing(NotEnoughReplicasAfterAppend(text))
+            self.appends.isr_too_small(registration.isr)
         # Fetches parked under the old registration must see the new one.
-        self._context.tell_followers(self)
+        self._events.tell_followers(self)
         return change
 
     def session_lost(self) -> None:
-        """This node fences itself: nothing more can be promised to those who wait for others."""
-        text = f"{self}: no session with a controller any more; outcome unknown"
-        self._pending.fail_committing(LeaderChangedAfterAppend(text))
+        """This node fences itself."""
+        self.appends.session_lost()
 
     def _lose_waiters(self, change: Transition) -> None:
-        """A new leader epoch: nobody waits across it (I14)."""
-        self._pending.fail_all(
-            LeaderChangedAfterAppend(f"{self}: {change.value} now; outcome unknown")
-        )
-        self.simulation.clear()
-        self.gate.clear()
-        self.fence.clear()
-        self.quota.clear()
-        for callback in (*self._readers.drain(), *self._stable_readers.drain()):
-            callback()
+        self.appends.role_changed(change)
+        self._readers.role_changed()
         self._ack_watchers.notify(role_changed=True)
         self.trims.role_changed()
+
+    def _appended(self) -> None:
+        if self.replica.counts_durable:
+            self._events.request_flush(self.log)
+        else:
+            self._advance()
+        self._events.tell_followers(self)
 
     def on_durable(self) -> None:
         """The flusher has synced more of the log."""
         if self.replica.leader is not None:
             # The high watermark first: answers to acks=1 show it, and a lone node's includes them.
             self._advance()
-            self._pending.durable(self.log.durable_offset)
+            self.appends.durable()
         elif self.replica.follower is not None and self.replica.counts_durable:
-            self._context.durable(self)
+            self._events.durable(self)
 
     def on_follower_progress(self) -> None:
         """A follower's fetch or ack was taken in by the replica."""
         self._advance()
         if (leader := self.replica.leader) is not None and leader.pending is not None:
-            self._context.proposing(self)
+            self._events.proposing(self)
         if self.replica.durable_start < self.log.log_start_offset:
-            self._context.start_moved()  # learned from the followers, or still to be written
+            self._events.start_moved()  # learned from the followers, or still to be written
         self.trims.settle()
         self._ack_watchers.notify(role_changed=False)
 
     def on_fetched(self) -> None:
         """The replica took in a leader's answer; the high watermark may have moved."""
-        self._wake_readers()
+        self._readers.wake()
         if self.replica.durable_start < self.log.log_start_offset:
-            self._context.start_moved()
-
-    def _wake_readers(self) -> None:
-        self.log.producers.transactions.settled(self.replica.high_watermark)
-        self._readers.advance(self.replica.high_watermark)
-        if len(self._stable_readers):
-            self._stable_readers.advance(self.last_stable_offset)
+            self._events.start_moved()
 
     def trim(self, offset: int) -> None:
         """Give up the records below ``offset``, at most the high watermark; ``trims`` tells when it
@@ -507,36 +325,29 @@ class Partition:
             raise OffsetOutOfRange(f"{self}: offset {offset} is outside 0..{self.high_watermark}")
         if offset > self.log_start_offset:
             self.log.advance_start(offset)
-            self._context.advanced(self)
+            self._events.advanced(self)
         if self.replica.durable_start < self.log.log_start_offset:
-            self._context.start_moved()
+            self._events.start_moved()
 
     def start_written(self, log_start_offset: int) -> None:
         """This node's disk says that the log begins at ``log_start_offset``."""
         if log_start_offset > self.replica.durable_start:
             self.replica.durable_start = log_start_offset
             self.trims.settle()
-            self._context.durable(self)
+            self._events.durable(self)
 
     def consider_shrink(self) -> None:
         """The shrink timer of 3.6."""
         if self.replica.consider_shrink(self._context.env.now(), self._context.lag_max_s):
-            self._context.proposing(self)
+            self._events.proposing(self)
 
     def _advance(self) -> None:
         if not self.replica.advance():
             return
-        end = self.replica.high_watermark
-        with self._context.burst:  # one fetch may commit many requests
-            self._pending.committed(end)
-        self._wake_readers()
-        if self._pending.waits_for_slots:
-            self._settle_simulated()
-        self._context.advanced(self)
-
-    def _settle_simulated(self) -> None:
-        in_sync = len(self.isr) + len(self.simulation.in_sync())
-        self._pending.settle_simulated(self.replica.high_watermark, in_sync)
+        self.appends.committed()
+        self._readers.wake()
+        self.appends.settle_slots()
+        self._events.advanced(self)
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -544,7 +355,3 @@ class Partition:
         """This replica ends: tell everyone who waits; who holds it still finds no leader here."""
         self.replica.give_up()
         self._lose_waiters(Transition.REMOVED)
-
-
-def _call(callback: Callable[[], None]) -> None:
-    callback()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from paceline.types import LeaderEpoch, NodeId
 from paceline.values import dataclass
@@ -35,37 +35,56 @@ class ReadResult(NamedTuple):
     aborted: Sequence[AbortedTransaction] = ()
 
 
+class PartitionEvents(Protocol):
+    """What happens in the partitions of a node, for those who act on it. All calls are synchronous
+    and cheap."""
+
+    def request_flush(self, log: Log) -> None:
+        """Something was appended that is to be synced."""
+
+    def tell_followers(self, partition: Partition) -> None:
+        """There may be records, or another role, for them to learn of."""
+
+    def advanced(self, partition: Partition) -> None:
+        """The high watermark or the log start moved."""
+
+    def proposing(self, partition: Partition) -> None:
+        """A proposal is pending."""
+
+    def durable(self, partition: Partition) -> None:
+        """A follower's durable offset moved, or its log start on disk."""
+
+    def start_moved(self) -> None:
+        """A log start is to be written down."""
+
+    def suspect(self, partition: Partition, offset: int) -> None:
+        """The batch at ``offset`` does not hold."""
+
+    def unreadable(self, partition: Partition, offset: int, reason: str) -> None:
+        """The disk cannot give bytes of the segment that begins at ``offset``."""
+
+    def append_failed(self, log: Log) -> None:
+        """An append raised StorageError or StorageFull."""
+
+    def state_due(self, log: Log) -> None:
+        """Snapshots of a log wait to be written."""
+
+    def failed(self, error: OSError) -> None:
+        """The disk failed."""
+
+
 @dataclass(slots=True)
 class PartitionContext:
-    """What all partitions of a node share. The callbacks are synchronous and cheap.
-
-    ``tell_followers``: there may be records, or another role, for them to learn of. ``advanced``:
-    the high watermark moved. ``proposing``: a proposal is pending. ``durable``: a follower's
-    durable offset moved, or its log start on disk. ``start_moved``: a log start is to be written
-    down. ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold.
-    ``unreadable``: the disk cannot give bytes of the segment that begins at an offset.
-    ``append_failed``: an append raised StorageError or StorageFull. ``state_due``: snapshots of a
-    log wait to be written. ``simulate`` is on while this is the only registered node and simulated
-    slots are allowed (DESIGN 8). ``burst`` joins the answers that one step gives. ``shares``:
-    how many producers each client has.
-    """
+    """What all partitions of a node share. ``simulate`` is on while this is the only registered
+    node and simulated slots are allowed (DESIGN 8). ``burst`` joins the answers that one step
+    gives. ``shares``: how many producers each client has."""
 
     env: Env
     node_id: NodeId
     deadlines: Deadlines
     admission: Admission
     burst: Burst
-    request_flush: Callable[[Log], None]
-    tell_followers: Callable[[Partition], None]
-    advanced: Callable[[Partition], None]
-    proposing: Callable[[Partition], None]
-    durable: Callable[[Partition], None]
-    start_moved: Callable[[], None]
-    failed: Callable[[OSError], None]
-    suspect: Callable[[Partition, int], None]
-    unreadable: Callable[[Partition, int, str], None]
-    append_failed: Callable[[Log], None]
-    state_due: Callable[[Log], None]
+    events: PartitionEvents
     traffic: Callable[[str], TopicTraffic]
     lag_max_s: float
     acks1_early: bool = False

@@ -86,7 +86,7 @@ class Repairs:
     ) -> None:
         self._env = env
         self._node_id = context.node_id
-        self._failed = context.failed
+        self._failed = context.events.failed
         self._links = links
         self._find = find
         self._hosted = hosted

@@ -31,7 +31,8 @@ from paceline_node.controller.raft_segment import encode_entry
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.listeners.v1 import errors as v1_errors
 from paceline_node.listeners.v1 import records as v1_records
-from paceline_node.replication import partition as partition_module
+from paceline_node.replication import appends as appends_module
+from paceline_node.replication.appends import Appends
 from paceline_node.replication.partition import Partition
 from paceline_node.replication.sequences import NEW, SequenceFence
 from paceline_node.storage import producers as producers_module
@@ -74,7 +75,7 @@ def core(name: str) -> Patch:
 
 
 def _answered_at_append(
-    self: Partition, pending: Any, acks: Acks, timeout_s: float, *, simulated: bool
+    self: Appends, pending: Any, acks: Acks, timeout_s: float, *, simulated: bool
 ) -> None:
     pending.leader_epoch = self.replica.leader_epoch
     self._succeed(pending)
@@ -149,7 +150,7 @@ MUTANTS = (
     NodeMutant(
         "acks=all answered at append",
         MIXED,
-        _set(Partition, "_acknowledge", _answered_at_append),
+        _set(Appends, "_acknowledge", _answered_at_append),
         seed=0,
     ),
     NodeMutant(
@@ -158,7 +159,7 @@ MUTANTS = (
     NodeMutant(
         "repetitions are stored again",
         MIXED,
-        _set(partition_module, "judge", lambda *_: NEW),
+        _set(appends_module, "judge", lambda *_: NEW),
         seed=2,
     ),
     NodeMutant("syncs are left out", POWER_ALL, _set(Flusher, "_sync", _no_sync), seed=0),

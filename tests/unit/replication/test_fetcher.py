@@ -24,6 +24,7 @@ from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.admission import Admission
 from paceline_node.replication.fetcher import Fetchers, FetchIdentity
 from paceline_node.replication.partition import Partition, PartitionContext
+from paceline_node.replication.partition_context import PartitionEvents
 from paceline_node.storage.log import Log
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.partition_file import PartitionIdentity
@@ -80,6 +81,19 @@ class Leader:
         session.respond(frame, ReplicaFetched(request.nonce, told), records)
 
 
+class Quiet(PartitionEvents):
+    """Nobody acts on anything; the disk is to be sound."""
+
+    def unreadable(self, partition: Partition, offset: int, reason: str) -> None:
+        pytest.fail(reason)
+
+    def append_failed(self, log: Log) -> None:
+        pytest.fail(str(log.failed))
+
+    def failed(self, error: OSError) -> None:
+        pytest.fail(str(error))
+
+
 class Follower:
     """Partitions on memory disks, and what fetches for them."""
 
@@ -126,17 +140,7 @@ class Follower:
             self._deadlines,
             Admission(),
             burst=Burst(),
-            request_flush=lambda log: None,
-            tell_followers=lambda partition: None,
-            advanced=lambda partition: None,
-            proposing=lambda partition: None,
-            durable=lambda partition: None,
-            start_moved=lambda: None,
-            failed=lambda error: pytest.fail(str(error)),
-            suspect=lambda partition, offset: None,
-            unreadable=lambda partition, offset, reason: pytest.fail(reason),
-            append_failed=lambda log: pytest.fail(str(log.failed)),
-            state_due=lambda log: None,
+            events=Quiet(),
             traffic=Metrics(version="test").topic,
             lag_max_s=10.0,
         )

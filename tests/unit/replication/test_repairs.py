@@ -18,7 +18,7 @@ from tests.unit.storage.world import PATH, batch, env_on, new_log
 def repairs_of(log: Log, disk: MemoryDisk) -> tuple[Any, Repairs]:
     key = (log.identity.topic_id, log.identity.partition)
     partition = cast(Any, SimpleNamespace(log=log, key=key, log_start_offset=0))
-    context = cast(Any, SimpleNamespace(node_id=1, failed=Mock()))
+    context = cast(Any, SimpleNamespace(node_id=1, events=Mock()))
     parts: dict[str, Any] = dict.fromkeys(
         ("hosted", "follow", "unfollow", "broker_epoch", "fetch_state"), Mock()
     )
