@@ -14,10 +14,12 @@ from paceline.errors import StorageError
 from paceline.types import BrokerEpoch
 from paceline.version import __version__
 from paceline.wire.cursus.compression import CursusCompressor
+from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.control import Address
 from paceline_node.app.boot import Boot
 from paceline_node.app.client_listeners import ClientListeners
 from paceline_node.app.groups import GroupMachines
+from paceline_node.app.housekeeping import Housekeeping
 from paceline_node.app.incarnation_file import IncarnationFile
 from paceline_node.app.metadata import Metadata
 from paceline_node.app.metering import (
@@ -44,7 +46,14 @@ from paceline_node.replication.hosted import refs
 from paceline_node.replication.log_directory import OpenedLogs
 from paceline_node.replication.manager import ReplicaManager, ReplicationIdentity
 from paceline_node.security.principals import Policy
-from paceline_node.services.broker_services import BrokerServices, TransactionParts
+from paceline_node.services.broker_services import (
+    BrokerParts,
+    BrokerServices,
+    GroupParts,
+    TransactionParts,
+)
+from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.tables import TableService
 from paceline_node.settings import ListenerKind, LiveSettings, SliceClock
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Verdict
@@ -94,7 +103,7 @@ class Broker:
             env, boot.meta.node_id, metadata.controller, peering.links, metadata.leader
         )
         self._lifecycle: Lifecycle | None = None
-        self._listeners: ClientListeners | None = None
+        self._housekeeping: Housekeeping | None = None
         meta = boot.meta
         self.replicas = ReplicaManager(
             env,
@@ -281,59 +290,84 @@ class Broker:
             session_lost=self._session_lost,
         )
 
+    def _parts(self) -> BrokerParts:
+        meta = self._boot.meta
+        return BrokerParts(
+            env=self._env,
+            cluster_id=meta.cluster_id,
+            node_id=meta.node_id,
+            software=SOFTWARE,
+            store=self._metadata.image_store,
+            controller=self._controller,
+            table=self.replicas.table,
+            lifecycle=self.lifecycle,
+            policy=self._policy,
+            deadlines=self.replicas.deadlines,
+            turns=self.turns,
+        )
+
     async def serve_clients(self, clients: trio.Nursery) -> None:
         """Open the client listeners in ``clients``."""
-        meta = self._boot.meta
+        store, server = self._metadata.image_store, self._peering.server
+        broker, transactions = self._parts(), self.transactions
         services = BrokerServices.over(
-            self._env,
-            meta.node_id,
-            self._metadata.image_store,
-            self._controller,
-            self.replicas.table,
-            self.lifecycle,
-            self._policy,
-            self._groups.machines,
-            self._groups.limits,
-            software=SOFTWARE,
+            broker,
+            GroupParts(self._groups.machines, self._groups.limits, self._groups.commit_s),
+            TransactionParts(
+                transactions.machines,
+                transactions.endings,
+                transactions.rpc,
+                transactions.produce,
+                transactions.commit_s,
+            ),
             quorum=self._metadata.view,
             stop_with_cluster=self._stop_with_cluster,
-            group_commit_s=self._groups.commit_s,
-            turns=self.turns,
-            transactions=TransactionParts(
-                self.transactions.machines,
-                self.transactions.endings,
-                self.transactions.rpc,
-                self.transactions.produce,
-                self.transactions.commit_s,
-            ),
-            deadlines=self.replicas.deadlines,
         )
-        listeners = self._listeners = ClientListeners(
-            self._live,
-            self._env,
-            meta,
+        routing = LeaderRouting(
+            self._env, broker.node_id, store, self._peering.links, self.replicas.table
+        )
+        housekeeping = self._housekeeping = Housekeeping(
+            self._settings,
+            broker,
             services,
-            self._metadata.image_store,
-            self.replicas,
-            self._peering,
-            self._tables,
+            routing,
+            server,
+            shares=self.replicas.context.shares,
+            rounds_due=self._groups.rounds_due,
+            transactions=transactions.rpc,
+        )
+        tables = TableService(
+            self._env,
+            store,
             self._controller,
+            routing,
+            self._tables,
+            services.access,
+            commit_s=self._settings.groups.commit_timeout_ms / 1000,
+        )
+        server.register(PeerApi.TABLE, tables.serve_forwarded)
+        listeners = ClientListeners(
+            self._live,
+            broker,
+            services,
+            self.replicas,
+            routing,
+            tables,
             self._metrics,
-            self._groups.rounds_due,
-            self.transactions.rpc,
-            software=SOFTWARE,
             compressors=self._compressors,
             tls=self._tls,
         )
+        listeners.register(server)
         # From here on: changes applied earlier, while catching up, happened in another life.
-        self._metadata.image_store.subscribe(watch_images(self._metrics, meta.node_id))
-        self._metadata.image_store.subscribe(self._groups.topics_changed)
+        store.subscribe(watch_images(self._metrics, broker.node_id))
+        store.subscribe(self._groups.topics_changed)
+        await housekeeping.start(clients)
         await listeners.start(clients, self._bound)
 
     def prepare_to_stop(self) -> None:
         """While this node still leads: what is better done now than after it gave that up."""
-        if self._listeners is not None:
-            self._listeners.prepare_to_stop()
+        if self._housekeeping is not None:
+            self._housekeeping.prepare_to_stop()
 
     # --- stop -------------------------------------------------------------------------------------
 

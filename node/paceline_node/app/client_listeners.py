@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from http import HTTPStatus
 
 import trio
 
 from paceline.wire.cursus.compression import CursusCompressor
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.segment.server import ServerLimits
-from paceline_node.app.cursus import health_checks, make_cursus
-from paceline_node.app.cursus_metering import collect_for_cursus
+from paceline_node.app.cursus import make_cursus
 from paceline_node.app.descriptors import shares
-from paceline_node.app.peering import Peering
+from paceline_node.app.node_pages import NodePages
 from paceline_node.app.pravega import PravegaParts
 from paceline_node.app.tls import NodeTls
-from paceline_node.controller.client import ControllerClient
-from paceline_node.controller.store import MetadataStore
-from paceline_node.env import Env
-from paceline_node.groups.driven_state import RoundsDue
-from paceline_node.http.cursus_pages import health_pages
-from paceline_node.http.pages import Scrapes, metrics_page, standard_pages
-from paceline_node.http.server import HttpLimits, HttpServer, PageMaker, StreamHandler
-from paceline_node.keyvalue.machine import TableMachine
+from paceline_node.http.server import HttpServer
 from paceline_node.listeners.kafka.connection import KafkaLimits
 from paceline_node.listeners.kafka.coordinator import CoordinatorRequests
 from paceline_node.listeners.kafka.listener import KafkaListener
@@ -39,7 +30,6 @@ from paceline_node.listeners.segment.listener import SegmentListener
 from paceline_node.listeners.segment.requests import RequestTimes
 from paceline_node.listeners.serving import (
     BoundListener,
-    Client,
     Serve,
     behind,
     serve_clients,
@@ -50,35 +40,17 @@ from paceline_node.listeners.v1.listener import V1Listener, V1Settings
 from paceline_node.listeners.v1.records import RecordLimits, V1Records
 from paceline_node.listeners.v1.replicas import V1Replicas
 from paceline_node.listeners.v1.routing import Router
-from paceline_node.memory import ClientMemory, Holding
+from paceline_node.memory import ClientMemory
 from paceline_node.net.accepting import AcceptGate, OpenConnections
 from paceline_node.net.network import RealDescriptors
-from paceline_node.observe.instruments import Family
-from paceline_node.observe.metrics import OK, Gauge, Metrics, Sample, Total
+from paceline_node.observe.metrics import Gauge, Metrics, Sample, Total
+from paceline_node.peers.server import PeerServer
 from paceline_node.replication.manager import ReplicaManager
-from paceline_node.security.origins import BrowserCheck
-from paceline_node.security.principals import Principal
-from paceline_node.services.bounds import BoundsService
-from paceline_node.services.broker_services import BrokerServices
-from paceline_node.services.hanging_offsets import HangingOffsets
-from paceline_node.services.hanging_transactions import HangingTransactions
-from paceline_node.services.producer_expiry import (
-    PlainProducers,
-    ProducerExpiry,
-    ProducerKind,
-    SegmentWriters,
-    SequencedProducers,
-)
-from paceline_node.services.rebalancing import Rebalancing
+from paceline_node.services.broker_services import BrokerParts, BrokerServices
 from paceline_node.services.replica_slots import ReplicaSlots
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.tables import TableService
-from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.settings import ListenerKind, LiveSettings
-from paceline_node.state_machines.topic import StateTopic
-from paceline_node.storage.layout import DirectoryMeta
-
-NATIVE_PATH = "/native"
 
 
 class ClientListeners:
@@ -87,60 +59,45 @@ class ClientListeners:
     def __init__(
         self,
         live: LiveSettings,
-        env: Env,
-        meta: DirectoryMeta,
+        broker: BrokerParts,
         services: BrokerServices,
-        store: MetadataStore,
         replicas: ReplicaManager,
-        peering: Peering,
-        table_machines: StateTopic[TableMachine],
-        controller: ControllerClient,
+        routing: LeaderRouting,
+        tables: TableService,
         metrics: Metrics,
-        rounds_due: RoundsDue,
-        transactions: TransactionRpc,
         *,
-        software: str,
         compressors: Sequence[CursusCompressor] = (),
         tls: NodeTls,
     ) -> None:
         self._live = live
         self._tls = tls
         self._settings = settings = live.current
+        self._broker = broker
         self._services = services
-        self._run_blocking = env.host.run_blocking
+        self._replicas = replicas
         self._metrics = metrics
-        limits = settings.limits
+        env, limits = broker.env, settings.limits
         self._memory = ClientMemory(max(limits.client_memory_bytes, 4 * limits.frame_bytes))
         self._opened = {kind: OpenConnections() for kind in ListenerKind}
-        self._expiries = self._make_expiries(env, replicas, transactions)
-        routing = LeaderRouting(env, meta.node_id, store, peering.links, replicas.table)
-        bounds = BoundsService(store, replicas.table, routing)
-        self._rebalancing = Rebalancing(store, services.groups, bounds, rounds_due, services.turns)
-        peering.server.register(PeerApi.PARTITION_BOUNDS, bounds.serve)
-        tables = TableService(
-            env,
-            store,
-            controller,
-            routing,
-            table_machines,
-            services.access,
-            commit_s=settings.groups.commit_timeout_ms / 1000,
-        )
-        self._pravega = PravegaParts(env, meta.node_id, services, routing, tables, metrics)
-        self._native = self._make_native(env, meta, software, replicas)
-        self._kafka = self._make_kafka(env, meta, replicas)
-        self._segment = self._make_segment(env, replicas)
-        self._v1 = self._make_v1(env, Router(env, store, routing))
+        self._pravega = PravegaParts(env, broker.node_id, services, routing, tables, metrics)
+        self._native = self._make_native()
+        self._kafka = self._make_kafka()
+        self._segment = self._make_segment()
+        self._v1 = self._make_v1(Router(env, broker.store, routing))
         removal = self._pravega.removal
         self._cursus = make_cursus(
             env, settings, services, removal, routing, metrics, compressors, self._memory
         )
-        self._http = self._make_http()
+        self._pages = NodePages(
+            settings,
+            env.host,
+            services,
+            metrics,
+            self._memory,
+            native=self._native,
+            cursus=self._cursus,
+        )
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
-        peering.server.register(PeerApi.V1_LINE, self._v1.serve_forwarded)
-        peering.server.register_patient(PeerApi.CURSUS_FRAME, self._cursus.serve_forwarded)
-        peering.server.register(PeerApi.TABLE, tables.serve_forwarded)
-        peering.server.register(PeerApi.SEGMENT, self._pravega.leaders.serve_forwarded)
         metrics.provide(Gauge.READY, lambda: [((), not services.status.reasons())])
         metrics.provide(Gauge.CONNECTIONS_ACTIVE, self._connections)
         metrics.provide(Total.CONNECTIONS_ACCEPTED, self._accepted)
@@ -148,12 +105,17 @@ class ClientListeners:
         metrics.provide(Total.CLIENTS_ENDED, lambda: [((), self._memory.ended_count)])
         metrics.provide(Gauge.CHANNEL_DEPTH, self._depths)
 
+    def register(self, server: PeerServer) -> None:
+        """Serve what other nodes pass on of their clients."""
+        server.register(PeerApi.V1_LINE, self._v1.serve_forwarded)
+        server.register_patient(PeerApi.CURSUS_FRAME, self._cursus.serve_forwarded)
+        server.register(PeerApi.SEGMENT, self._pravega.leaders.serve_forwarded)
+
     # --- what serves which protocol ---------------------------------------------------------------
 
-    def _make_native(
-        self, env: Env, meta: DirectoryMeta, software: str, replicas: ReplicaManager
-    ) -> NativeService:
-        services = self._services
+    def _make_native(self) -> NativeService:
+        services, broker, replicas = self._services, self._broker, self._replicas
+        run_blocking = broker.env.host.run_blocking
         limits = self._settings.limits
         requests = NativeRequests(
             services.topics,
@@ -165,12 +127,12 @@ class ClientListeners:
             services.corruption_reports,
             services.trimming,
             services.turns,
-            env.host.run_blocking,
+            run_blocking,
         )
         return NativeService(
-            meta.cluster_id,
-            meta.node_id,
-            software,
+            broker.cluster_id,
+            broker.node_id,
+            broker.software,
             ProduceHandler(services.produce),
             FetchHandler(services.fetch, services.offsets),
             {
@@ -193,13 +155,13 @@ class ClientListeners:
             burst=replicas.burst,
             after_burst=replicas.tell_followers,
             turns=services.turns,
-            run_blocking=env.host.run_blocking,
+            run_blocking=run_blocking,
         )
 
-    def _make_kafka(self, env: Env, meta: DirectoryMeta, replicas: ReplicaManager) -> KafkaListener:
-        services = self._services
+    def _make_kafka(self) -> KafkaListener:
+        services, broker = self._services, self._broker
         return KafkaListener(
-            env,
+            broker.env,
             services,
             self._pravega.removal,
             KafkaLimits(
@@ -207,12 +169,12 @@ class ClientListeners:
                 stall_s=self._settings.limits.stall_ms / 1000,
             ),
             self._metrics,
-            CoordinatorRequests(meta.node_id, services.groups, services.topics, self._metrics),
-            after_append=replicas.tell_followers,
+            CoordinatorRequests(broker.node_id, services.groups, services.topics, self._metrics),
+            after_append=self._replicas.tell_followers,
         )
 
-    def _make_v1(self, env: Env, router: Router) -> V1Listener:
-        services = self._services
+    def _make_v1(self, router: Router) -> V1Listener:
+        services, env = self._services, self._broker.env
         v1 = self._settings.v1
         limits = RecordLimits(
             v1.ack_timeout_ms / 1000,
@@ -241,7 +203,7 @@ class ClientListeners:
             self._memory,
         )
 
-    def _make_segment(self, env: Env, replicas: ReplicaManager) -> SegmentListener:
+    def _make_segment(self) -> SegmentListener:
         segment = self._settings.segment
         limits = ConnectionLimits(
             ServerLimits(segment.max_event_bytes, segment.appenders_per_connection),
@@ -254,110 +216,14 @@ class ClientListeners:
             segment.force_partial_replies,
         )
         return SegmentListener(
-            env,
+            self._broker.env,
             self._services.turns,
             self._services.segments,
             self._pravega.table_requests,
-            replicas.deadlines,
+            self._broker.deadlines,
             limits,
             self._metrics,
             inflight_node_bytes=segment.inflight_node_bytes,
-        )
-
-    def _make_expiries(
-        self, env: Env, replicas: ReplicaManager, transactions: TransactionRpc
-    ) -> tuple[ProducerExpiry, ...]:
-        """What forgets producers that have been silent for long."""
-        settings, table = self._settings, replicas.table
-        writers = self._services.segments.writers
-        replicas.context.shares.is_connected = lambda log, key: (log, key[1]) in writers
-        hanging = HangingTransactions(table, transactions)
-        hanging_offsets = HangingOffsets(transactions.groups, transactions)
-
-        async def end_hanging() -> None:
-            await hanging.look()
-            await hanging_offsets.look()
-
-        kinds: tuple[tuple[ProducerKind, int], ...] = (
-            (
-                SegmentWriters(
-                    env, table, self._services.segments, ttl_ms=settings.segment.writer_ttl_ms
-                ),
-                settings.segment.writer_check_ms,
-            ),
-            (
-                SequencedProducers(env, table, ttl_ms=settings.cursus.producer_ttl_ms),
-                settings.cursus.producer_check_ms,
-            ),
-        )
-        return (
-            *(ProducerExpiry(env, kind, pause_s=ms / 1000) for kind, ms in kinds),
-            ProducerExpiry(
-                env,
-                PlainProducers(env, table, ttl_s=settings.log.producer_ttl_ms / 1000),
-                pause_s=settings.log.producer_check_ms / 1000,
-                first=end_hanging,
-            ),
-        )
-
-    def _browsers(self) -> BrowserCheck:
-        http = self._settings.http
-        # A browser may use the names that this node tells others.
-        advertised = [item.advertised_host for item in self._settings.effective_listeners]
-        return BrowserCheck(hosts=[*http.allowed_hosts, *advertised], origins=http.allowed_origins)
-
-    def _make_http(self) -> HttpServer:
-        async def native_over_websocket(
-            stream: trio.abc.Stream, name: str, principal: Principal, memory: Holding
-        ) -> None:
-            client = Client(name, is_loopback=False, principal=principal, memory=memory)
-            await self._native.serve(stream, client)
-
-        scrapes = self._scrapes(self._metrics.collect)
-        reasons = self._services.status.reasons
-        pages = standard_pages(scrapes, reasons, self._services.status.permit, self._memory)
-        return self._http_server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket})
-
-    def _scrapes(self, collect: Callable[[], Iterable[Family]]) -> Scrapes:
-        return Scrapes(collect, self._services.turns, self._run_blocking)
-
-    def _http_server(
-        self,
-        kind: ListenerKind,
-        pages: Mapping[str, PageMaker],
-        sockets: Mapping[str, StreamHandler] | None = None,
-    ) -> HttpServer:
-        """A server of a few pages, all counted."""
-        names = {path: path.removeprefix("/") or "root" for path in (*pages, *(sockets or {}))}
-        meters = self._metrics.requests_by(kind.value, names)
-
-        def count(path: str, status: HTTPStatus, seconds: float) -> None:
-            code = OK if status < HTTPStatus.BAD_REQUEST else status.name.lower()
-            meters[path].done(code, seconds)
-
-        return HttpServer(
-            pages,
-            sockets=sockets,
-            browsers=self._browsers(),
-            limits=self._http_limits(),
-            count=count,
-            memory=self._memory,
-        )
-
-    def _cursus_checks(self, principal: Principal) -> Mapping[str, str]:
-        self._services.status.permit(principal)
-        return health_checks(self._services)
-
-    def _collect_for_cursus(self) -> Iterator[Family]:
-        return collect_for_cursus(self._metrics, self._services, lambda: self._cursus.stream_count)
-
-    def _http_limits(self) -> HttpLimits:
-        return HttpLimits(
-            connections=self._settings.limits.connections,
-            head_s=self._settings.http.request_timeout_ms / 1000,
-            message_bytes=self._settings.limits.frame_bytes,
-            idle_s=self._settings.limits.idle_ms / 1000,
-            stall_s=self._settings.limits.stall_ms / 1000,
         )
 
     def _connections(self) -> Iterator[Sample]:
@@ -378,11 +244,8 @@ class ClientListeners:
 
     async def start(self, nursery: trio.Nursery, bound: Sequence[BoundListener]) -> None:
         """Serve every client listener in ``nursery``."""
-        for expiry in self._expiries:
-            await nursery.start(expiry.run)
-        await nursery.start(self._rebalancing.run)
         for item in bound:
-            pages = self._pages(item.config.kind)
+            pages = self._pages.server(item.config.kind)
             if pages is not None:
                 await self._serve_pages(nursery, item, pages)
             elif item.config.kind is not ListenerKind.PEER:
@@ -405,24 +268,6 @@ class ClientListeners:
                 return self._kafka.serve
             case _:
                 raise AssertionError(f"{kind} is served otherwise")
-
-    def _pages(self, kind: ListenerKind) -> HttpServer | None:
-        """The server of a listener's pages; None where it has none."""
-        match kind:
-            case ListenerKind.HTTP:
-                return self._http
-            case ListenerKind.CURSUS_HEALTH:
-                return self._http_server(kind, health_pages(self._cursus_checks))
-            case ListenerKind.CURSUS_METRICS:
-                scrapes = self._scrapes(self._collect_for_cursus)
-                pages = {"/metrics": metrics_page(scrapes, self._services.status.permit)}
-                return self._http_server(kind, pages)
-            case _:
-                return None
-
-    def prepare_to_stop(self) -> None:
-        """Send consumers away while this node still coordinates, and can store how far they are."""
-        self._rebalancing.shut()
 
     async def _serve_pages(
         self, nursery: trio.Nursery, bound: BoundListener, server: HttpServer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from uuid import UUID
 
 from paceline.types import NodeId
 from paceline.values import dataclass
@@ -36,6 +37,32 @@ from paceline_node.services.trimming import TrimService
 from paceline_node.state_machines.topic import StateTopic
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.turns import Turns
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerParts:
+    """This broker, as all that serve its clients know it. ``software``: what it says it is."""
+
+    env: Env
+    cluster_id: UUID
+    node_id: NodeId
+    software: str
+    store: MetadataStore
+    controller: ControllerClient
+    table: PartitionTable
+    lifecycle: Lifecycle
+    policy: Policy
+    deadlines: Deadlines
+    turns: Turns
+
+
+@dataclass(frozen=True, slots=True)
+class GroupParts:
+    """What of groups runs beside the listeners."""
+
+    machines: StateTopic[GroupEngine]
+    limits: GroupLimits
+    commit_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,38 +101,29 @@ class BrokerServices:
     @classmethod
     def over(
         cls,
-        env: Env,
-        node_id: NodeId,
-        store: MetadataStore,
-        controller: ControllerClient,
-        table: PartitionTable,
-        lifecycle: Lifecycle,
-        policy: Policy,
-        machines: StateTopic[GroupEngine],
-        group_limits: GroupLimits,
+        broker: BrokerParts,
+        groups: GroupParts,
+        transactions: TransactionParts,
         *,
-        software: str,
         quorum: Callable[[], QuorumView],
         stop_with_cluster: Callable[[], None],
-        group_commit_s: float,
-        turns: Turns,
-        transactions: TransactionParts,
-        deadlines: Deadlines,
     ) -> BrokerServices:
         """The services of a node made of these parts."""
+        env, node_id, store, turns = broker.env, broker.node_id, broker.store, broker.turns
+        controller, table, lifecycle = broker.controller, broker.table, broker.lifecycle
 
         def configs(name: str) -> Mapping[str, str]:
             topic = store.image.find_topic(name)
             return {} if topic is None else topic.configs
 
-        access = Access(policy, configs)
+        access = Access(broker.policy, configs)
         topics = TopicService(env, store, controller, access, auto_create=True)
         records = RecordService(access, table, topics)
         producer_ids = ProducerIdService(
             node_id, controller, lambda: lifecycle.broker_epoch, access
         )
-        groups = GroupService(
-            env, store, machines, access, group_limits, turns, commit_s=group_commit_s
+        group_service = GroupService(
+            env, store, groups.machines, access, groups.limits, turns, commit_s=groups.commit_s
         )
         coordinator = TransactionService(
             env,
@@ -118,22 +136,30 @@ class BrokerServices:
             commit_s=transactions.commit_s,
         )
         return cls(
-            records,
-            ProduceService(env, records, coordinator, transactions.produce, turns),
-            FetchService(env, records, deadlines, FetchLimits(), turns),
-            OffsetService(records, turns),
-            topics,
-            RoleService(env, node_id, store, controller, table, access),
-            producer_ids,
-            StatusService(
-                env, node_id, software, store, table, lifecycle, quorum, access, stop_with_cluster
+            records=records,
+            produce=ProduceService(env, records, coordinator, transactions.produce, turns),
+            fetch=FetchService(env, records, broker.deadlines, FetchLimits(), turns),
+            offsets=OffsetService(records, turns),
+            topics=topics,
+            roles=RoleService(env, node_id, store, controller, table, access),
+            producer_ids=producer_ids,
+            status=StatusService(
+                env,
+                node_id,
+                broker.software,
+                store,
+                table,
+                lifecycle,
+                access,
+                quorum=quorum,
+                stop_with_cluster=stop_with_cluster,
             ),
-            groups,
-            coordinator,
-            TransactionOffsets(groups, coordinator, transactions.rpc),
-            SegmentService(env, node_id, access, table, topics),
-            CorruptionReports(env, records),
-            TrimService(access, records, topics),
-            access,
-            turns,
+            groups=group_service,
+            transactions=coordinator,
+            transaction_offsets=TransactionOffsets(group_service, coordinator, transactions.rpc),
+            segments=SegmentService(env, node_id, access, table, topics),
+            corruption_reports=CorruptionReports(env, records),
+            trimming=TrimService(access, records, topics),
+            access=access,
+            turns=turns,
         )

@@ -68,8 +68,9 @@ class StatusService:
         store: MetadataStore,
         table: PartitionTable,
         lifecycle: Lifecycle,
-        quorum: Callable[[], QuorumView],
         access: Access,
+        *,
+        quorum: Callable[[], QuorumView],
         stop_with_cluster: Callable[[], None],
     ) -> None:
         self._env = env

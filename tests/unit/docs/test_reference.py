@@ -22,7 +22,7 @@ from paceline.errors import ErrorCode, PacelineError
 from paceline.wire.native.admin import CreateTopic
 from paceline.wire.native.api import NativeApi
 from paceline_cluster.cli.main import COMMANDS, main
-from paceline_node.app.client_listeners import NATIVE_PATH
+from paceline_node.app.node_pages import NATIVE_PATH
 from paceline_node.controller.topic_config import KEYS
 from paceline_node.env import RealHost
 from paceline_node.http.cursus_pages import health_pages

@@ -1,0 +1,125 @@
+"""The pages of a broker: which listener of HTTP shows what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http import HTTPStatus
+
+import trio
+
+from paceline_node.app.cursus import health_checks
+from paceline_node.app.cursus_metering import collect_for_cursus
+from paceline_node.env import Host
+from paceline_node.http.cursus_pages import health_pages
+from paceline_node.http.pages import Scrapes, metrics_page, standard_pages
+from paceline_node.http.server import HttpLimits, HttpServer, PageMaker, StreamHandler
+from paceline_node.listeners.cursus.listener import CursusListener
+from paceline_node.listeners.native.listener import NativeService
+from paceline_node.listeners.serving import Client
+from paceline_node.memory import ClientMemory, Holding
+from paceline_node.observe.instruments import Family
+from paceline_node.observe.metrics import OK, Metrics
+from paceline_node.security.origins import BrowserCheck
+from paceline_node.security.principals import Principal
+from paceline_node.services.broker_services import BrokerServices
+from paceline_node.settings import ListenerKind, Settings
+
+NATIVE_PATH = "/native"
+
+
+class NodePages:
+    """Makes the servers."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        host: Host,
+        services: BrokerServices,
+        metrics: Metrics,
+        memory: ClientMemory,
+        *,
+        native: NativeService,
+        cursus: CursusListener,
+    ) -> None:
+        self._settings = settings
+        self._run_blocking = host.run_blocking
+        self._services = services
+        self._metrics = metrics
+        self._memory = memory
+        self._native = native
+        self._cursus = cursus
+        self._http = self._make_http()
+
+    def server(self, kind: ListenerKind) -> HttpServer | None:
+        """The server of a listener's pages; None where it has none."""
+        match kind:
+            case ListenerKind.HTTP:
+                return self._http
+            case ListenerKind.CURSUS_HEALTH:
+                return self._server(kind, health_pages(self._cursus_checks))
+            case ListenerKind.CURSUS_METRICS:
+                scrapes = self._scrapes(self._collect_for_cursus)
+                pages = {"/metrics": metrics_page(scrapes, self._services.status.permit)}
+                return self._server(kind, pages)
+            case _:
+                return None
+
+    def _make_http(self) -> HttpServer:
+        async def native_over_websocket(
+            stream: trio.abc.Stream, name: str, principal: Principal, memory: Holding
+        ) -> None:
+            client = Client(name, is_loopback=False, principal=principal, memory=memory)
+            await self._native.serve(stream, client)
+
+        scrapes = self._scrapes(self._metrics.collect)
+        reasons = self._services.status.reasons
+        pages = standard_pages(scrapes, reasons, self._services.status.permit, self._memory)
+        return self._server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket})
+
+    def _scrapes(self, collect: Callable[[], Iterable[Family]]) -> Scrapes:
+        return Scrapes(collect, self._services.turns, self._run_blocking)
+
+    def _server(
+        self,
+        kind: ListenerKind,
+        pages: Mapping[str, PageMaker],
+        sockets: Mapping[str, StreamHandler] | None = None,
+    ) -> HttpServer:
+        """A server of a few pages, all counted."""
+        names = {path: path.removeprefix("/") or "root" for path in (*pages, *(sockets or {}))}
+        meters = self._metrics.requests_by(kind.value, names)
+
+        def count(path: str, status: HTTPStatus, seconds: float) -> None:
+            code = OK if status < HTTPStatus.BAD_REQUEST else status.name.lower()
+            meters[path].done(code, seconds)
+
+        return HttpServer(
+            pages,
+            sockets=sockets,
+            browsers=self._browsers(),
+            limits=self._limits(),
+            count=count,
+            memory=self._memory,
+        )
+
+    def _browsers(self) -> BrowserCheck:
+        http = self._settings.http
+        # A browser may use the names that this node tells others.
+        advertised = [item.advertised_host for item in self._settings.effective_listeners]
+        return BrowserCheck(hosts=[*http.allowed_hosts, *advertised], origins=http.allowed_origins)
+
+    def _limits(self) -> HttpLimits:
+        return HttpLimits(
+            connections=self._settings.limits.connections,
+            head_s=self._settings.http.request_timeout_ms / 1000,
+            message_bytes=self._settings.limits.frame_bytes,
+            idle_s=self._settings.limits.idle_ms / 1000,
+            stall_s=self._settings.limits.stall_ms / 1000,
+        )
+
+    def _cursus_checks(self, principal: Principal) -> Mapping[str, str]:
+        self._services.status.permit(principal)
+        return health_checks(self._services)
+
+    def _collect_for_cursus(self) -> Iterator[Family]:
+        return collect_for_cursus(self._metrics, self._services, lambda: self._cursus.stream_count)
