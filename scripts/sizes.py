@@ -1,4 +1,5 @@
-"""Fails when a file or a function outgrew the house rules (500 lines, 60 lines).
+"""Fails when a file or a function outgrew the house rules (500 lines, 60 lines), or a call hands
+over so many values by their order alone that nobody sees which is which (more than 7).
 
 Exceptions stand in ``ALLOWED`` with their own limit and the reason; an entry that is no longer
 needed is an error too, so that the list can only shrink by itself.
@@ -15,6 +16,11 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("paceline", "node", "cluster", "docs", "examples", "scripts", "tests")
 FILE_LINES = 500
 FUNCTION_LINES = 60
+POSITIONAL = 7
+NAMED_ROOTS = ("paceline", "node", "cluster")
+"""Where calls are looked at: what ships."""
+ALIKE = frozenset({"agg", "pack", "select"})
+"""Methods that take any number of values of one kind, or in an order written down beside them."""
 SLACK = 1.1
 """The rules say "near": ten per cent over is tolerated, more is not."""
 
@@ -63,8 +69,22 @@ def measure() -> Sizes:
                 yield f"{name}::{function}", lines, limit
 
 
+def crowded_calls() -> Iterator[str]:
+    """Calls of too many positional arguments."""
+    for folder in NAMED_ROOTS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if not isinstance(node, ast.Call):
+                    continue
+                count = sum(not isinstance(each, ast.Starred) for each in node.args)
+                called = ast.unparse(node.func)
+                if count > POSITIONAL and called.rpartition(".")[2] not in ALIKE:
+                    where = f"{path.relative_to(ROOT).as_posix()}:{node.lineno}"
+                    yield f"{where}: {called} takes {count} values by order, name them"
+
+
 def main() -> int:
-    failures = []
+    failures = list(crowded_calls())
     unused = dict(ALLOWED)
     for name, lines, normal in measure():
         limit = int(normal * SLACK)

@@ -95,14 +95,14 @@ class Client:
         transaction it left open is aborted. Leaving the block aborts a transaction that is open.
         """
         producer = TransactionalProducer(
-            transactional_id,
-            settings or TransactionalSettings(),
-            self.settings,
-            self._pool,
-            self._metadata,
-            self._backoff,
-            self._rng,
-            self._wall_ms,
+            transactional_id=transactional_id,
+            transactional=settings or TransactionalSettings(),
+            client=self.settings,
+            pool=self._pool,
+            metadata=self._metadata,
+            backoff=self._backoff,
+            rng=self._rng,
+            wall_ms=self._wall_ms,
         )
         async with open_scope() as nursery:
             nursery.start_soon(producer.run)

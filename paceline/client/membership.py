@@ -254,14 +254,14 @@ class Membership:
         owned, generation = self._before
         said = Subscription(self._topics, None, _by_topic(owned), generation).to_bytes()
         request = JoinGroup(
-            self._coordinator.group,
-            self.member_id,
-            int(settings.session_timeout_s * 1000),
-            int(settings.rebalance_timeout_s * 1000),
-            PROTOCOL_TYPE,
-            tuple(GroupProtocol(each.value, said) for each in settings.assignors),
-            settings.instance_id,
-            self._client_id,
+            group=self._coordinator.group,
+            member_id=self.member_id,
+            session_timeout_ms=int(settings.session_timeout_s * 1000),
+            rebalance_timeout_ms=int(settings.rebalance_timeout_s * 1000),
+            protocol_type=PROTOCOL_TYPE,
+            protocols=tuple(GroupProtocol(each.value, said) for each in settings.assignors),
+            instance_id=settings.instance_id,
+            client_id=self._client_id,
         )
         return await self._coordinator.call(
             NativeApi.JOIN_GROUP,

@@ -66,7 +66,16 @@ class Sinks:
         longer ago than sinks are remembered, and this one is not), InvalidTransactionTimeout.
         """
         timeout_ms = int(timeout_s * 1000)
-        request = BeginAttempt(sink, query, run, batch, partition, attempt, timeout_ms, planned_ms)
+        request = BeginAttempt(
+            sink=sink,
+            query=query,
+            run=run,
+            batch=batch,
+            partition=partition,
+            attempt=attempt,
+            timeout_ms=timeout_ms,
+            planned_ms=planned_ms,
+        )
         return await self._call(sink, NativeApi.BEGIN_ATTEMPT, request, AttemptBegun)
 
     async def touch(self, sink: str, *, run: str, batch: int) -> int:

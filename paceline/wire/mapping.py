@@ -143,16 +143,16 @@ def cursus_of(record: Record) -> CursusRecord:
             case "cursus.metadata":
                 metadata = _text(content)
     return CursusRecord(
-        offset,
-        sequence,
-        producer_id,
-        key or b"",
-        epoch,
-        value or b"",
-        event_type,
-        schema,
-        aggregate,
-        metadata,
+        offset=offset,
+        sequence=sequence,
+        producer_id=producer_id,
+        key=key or b"",
+        epoch=epoch,
+        payload=value or b"",
+        event_type=event_type,
+        schema_version=schema,
+        aggregate_version=aggregate,
+        metadata=metadata,
     )
 
 

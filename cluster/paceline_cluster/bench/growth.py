@@ -116,14 +116,14 @@ class _Meter:
     def growth(self, count: int) -> Growth:
         """Of ``count`` operations."""
         return Growth(
-            self._work,
-            self._unit,
-            self._size,
-            self._total_s / count * 1e6,
-            self._longest_s * 1000,
-            self._longest_own_s * 1000,
-            self._steps,
-            self._total_s,
+            work=self._work,
+            unit=self._unit,
+            size=self._size,
+            cpu_us=self._total_s / count * 1e6,
+            longest_ms=self._longest_s * 1000,
+            longest_own_ms=self._longest_own_s * 1000,
+            steps=self._steps,
+            total_s=self._total_s,
         )
 
 
@@ -170,7 +170,14 @@ def members(count: int) -> Iterator[Growth]:
 
     def join(known: str = "") -> tuple[str, Joined | Deferred[Joined]]:
         request = JoinRequest(
-            key, known, None, "bench", 60_000, 60_000, "consumer", (Protocol("range", b"r"),)
+            key=key,
+            member_id=known,
+            instance_id=None,
+            client_id="bench",
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=(Protocol("range", b"r"),),
         )
         with meter.step():
             answer = engine.kafka.join(request)

@@ -120,15 +120,15 @@ class _Run:
         logs = await self._verified(fleet)
         history = self.folder / HISTORY
         return Report(
-            self.scenario,
-            self.seconds,
-            self.seed,
-            self.strikes,
-            judge(read_history(history)),
-            timeline(read_history(history)),
-            self.problems,
-            logs,
-            self.copied,
+            scenario=self.scenario,
+            seconds=self.seconds,
+            seed=self.seed,
+            strikes=self.strikes,
+            verdict=judge(read_history(history)),
+            timeline=timeline(read_history(history)),
+            problems=self.problems,
+            verified_logs=logs,
+            copied=self.copied,
         )
 
     async def _struck(self, fleet: Fleet, recorder: Recorder) -> None:

@@ -141,7 +141,16 @@ def _work(tier: str, profile: str, seed: int) -> Result:
         result = run_seed(tier, profile, seed)
     except RunHangs:
         return Result(
-            tier, profile, seed, "hang: virtual time stands still", 0, 0, _HANG_S, 0, 0, 0
+            tier=tier,
+            profile=profile,
+            seed=seed,
+            violation="hang: virtual time stands still",
+            trace=0,
+            virtual_s=0,
+            cpu_s=_HANG_S,
+            faults=0,
+            acknowledged=0,
+            elections=0,
         )
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)

@@ -99,19 +99,19 @@ class Run:
             loop.run(self._main, seed=self._rng.getrandbits(64), step=self._step)
         violation = self.oracle.violation
         return Verdict(
-            self.plan,
-            violation,
-            self.fabric.trace,
-            self._virtual_s,
-            self.recorder.acknowledged,
-            self.recorder.unknown,
-            self.recorder.refused,
-            self.recorder.read,
-            self.judge.stored_bytes,
-            self.faults.struck,
-            self.oracle.metadata.elections,
-            self.fabric.sent_pieces,
-            self.timeline,
+            plan=self.plan,
+            violation=violation,
+            trace=self.fabric.trace,
+            virtual_s=self._virtual_s,
+            acknowledged=self.recorder.acknowledged,
+            unknown=self.recorder.unknown,
+            refused=self.recorder.refused,
+            read=self.recorder.read,
+            segment_bytes=self.judge.stored_bytes,
+            faults=self.faults.struck,
+            elections=self.oracle.metadata.elections,
+            pieces=self.fabric.sent_pieces,
+            timeline=self.timeline,
         )
 
     def _step(self) -> None:

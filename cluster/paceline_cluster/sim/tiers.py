@@ -62,16 +62,16 @@ def run_seed(tier: str, profile: str, seed: int) -> Result:
 def _node(profile: str, seed: int, begun: float) -> Result:
     verdict = run(plan_of(profile, seed))
     return Result(
-        NODE,
-        profile,
-        seed,
-        None if verdict.violation is None else str(verdict.violation),
-        verdict.trace,
-        round(verdict.virtual_s, 3),
-        round(time.process_time() - begun, 3),
-        verdict.faults,
-        verdict.acknowledged,
-        verdict.elections,
+        tier=NODE,
+        profile=profile,
+        seed=seed,
+        violation=None if verdict.violation is None else str(verdict.violation),
+        trace=verdict.trace,
+        virtual_s=round(verdict.virtual_s, 3),
+        cpu_s=round(time.process_time() - begun, 3),
+        faults=verdict.faults,
+        acknowledged=verdict.acknowledged,
+        elections=verdict.elections,
     )
 
 
@@ -79,16 +79,16 @@ def _replicas(profile: str, seed: int, begun: float) -> Result:
     chosen = replicas.PROFILES[profile]
     verdict = replicas.run(seed, chosen)
     return Result(
-        REPLICAS,
-        profile,
-        seed,
-        verdict.violation,
-        zlib.crc32("\n".join(verdict.trace).encode()),
-        replicas.WARM_UP_S + chosen.seconds + replicas.HEAL_S,
-        round(time.process_time() - begun, 3),
-        verdict.faults,
-        verdict.acknowledged,
-        verdict.elections,
+        tier=REPLICAS,
+        profile=profile,
+        seed=seed,
+        violation=verdict.violation,
+        trace=zlib.crc32("\n".join(verdict.trace).encode()),
+        virtual_s=replicas.WARM_UP_S + chosen.seconds + replicas.HEAL_S,
+        cpu_s=round(time.process_time() - begun, 3),
+        faults=verdict.faults,
+        acknowledged=verdict.acknowledged,
+        elections=verdict.elections,
     )
 
 
@@ -100,16 +100,18 @@ def _raft(profile: str, seed: int, begun: float) -> Result:
     except RaftViolation as error:
         violation = str(error)
     return Result(
-        RAFT,
-        profile,
-        seed,
-        violation,
-        0 if world is None else zlib.crc32(repr(sorted(world.checker.digests.items())).encode()),
-        0.0 if world is None else world.now / 1000,
-        round(time.process_time() - begun, 3),
-        0 if world is None else world.faults,
-        0 if world is None else world.proposals,
-        0 if world is None else len(world.checker.leaders),
+        tier=RAFT,
+        profile=profile,
+        seed=seed,
+        violation=violation,
+        trace=0
+        if world is None
+        else zlib.crc32(repr(sorted(world.checker.digests.items())).encode()),
+        virtual_s=0.0 if world is None else world.now / 1000,
+        cpu_s=round(time.process_time() - begun, 3),
+        faults=0 if world is None else world.faults,
+        acknowledged=0 if world is None else world.proposals,
+        elections=0 if world is None else len(world.checker.leaders),
     )
 
 

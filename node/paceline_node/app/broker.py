@@ -262,19 +262,19 @@ class Broker:
         current = self._incarnation.current
         settings = self._settings.broker
         identity = Identity(
-            meta.cluster_id,
-            meta.node_id,
-            meta.directory_id,
-            self._env.uuid(),
-            current.boot_seq,
-            current.broker_epoch,
-            current.trusted,
-            tuple(
+            cluster_id=meta.cluster_id,
+            node_id=meta.node_id,
+            directory_id=meta.directory_id,
+            incarnation_id=self._env.uuid(),
+            boot_seq=current.boot_seq,
+            prev_epoch=current.broker_epoch,
+            trusted=current.trusted,
+            endpoints=tuple(
                 Address(ListenerKind(name).endpoint, host, port)
                 for name, (host, port) in self.addresses.items()
             ),
-            self._settings.node.rack,
-            self._settings.limits.partitions,
+            rack=self._settings.node.rack,
+            most_partitions=self._settings.limits.partitions,
         )
         return Lifecycle(
             self._env,

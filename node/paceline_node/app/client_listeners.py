@@ -86,7 +86,14 @@ class ClientListeners:
         self._v1 = self._make_v1(Router(env, broker.store, routing))
         removal = self._pravega.removal
         self._cursus = make_cursus(
-            env, settings, services, removal, routing, metrics, compressors, self._memory
+            env=env,
+            settings=settings,
+            services=services,
+            removal=removal,
+            routing=routing,
+            metrics=metrics,
+            compressors=compressors,
+            memory=self._memory,
         )
         self._pages = NodePages(
             settings,
@@ -118,39 +125,39 @@ class ClientListeners:
         run_blocking = broker.env.host.run_blocking
         limits = self._settings.limits
         requests = NativeRequests(
-            services.topics,
-            self._pravega.removal,
-            services.records,
-            services.producer_ids,
-            services.transactions,
-            services.status,
-            services.corruption_reports,
-            services.trimming,
-            services.turns,
-            run_blocking,
+            topics=services.topics,
+            removal=self._pravega.removal,
+            records=services.records,
+            producer_ids=services.producer_ids,
+            transactions=services.transactions,
+            status=services.status,
+            reports=services.corruption_reports,
+            trimming=services.trimming,
+            turns=services.turns,
+            run_blocking=run_blocking,
         )
         return NativeService(
-            broker.cluster_id,
-            broker.node_id,
-            broker.software,
-            ProduceHandler(services.produce),
-            FetchHandler(services.fetch, services.offsets),
-            {
+            cluster_id=broker.cluster_id,
+            node_id=broker.node_id,
+            software=broker.software,
+            produce=ProduceHandler(services.produce),
+            fetch=FetchHandler(services.fetch, services.offsets),
+            requests={
                 **requests.handlers(),
                 **NativeGroups(
                     services.groups, services.transaction_offsets, services.turns
                 ).handlers(),
                 **NativeTransactions(services.transactions, services.turns).handlers(),
             },
-            requests.metadata,
-            NativeLimits(
+            metadata=requests.metadata,
+            limits=NativeLimits(
                 limits.frame_bytes,
                 limits.requests_per_connection,
                 limits.outbox_bytes,
                 stall_s=limits.stall_ms / 1000,
                 idle_s=limits.native_idle_ms / 1000 or float("inf"),
             ),
-            self._metrics,
+            metrics=self._metrics,
             deadlines=replicas.deadlines,
             burst=replicas.burst,
             after_burst=replicas.tell_followers,
@@ -186,34 +193,34 @@ class ClientListeners:
         records = V1Records(env, services.produce, services.fetch, services.topics, router, limits)
         slots = ReplicaSlots(env, services.access, services.records)
         return V1Listener(
-            env,
-            V1Settings(
+            env=env,
+            settings=V1Settings(
                 v1.max_line_bytes,
                 lambda: self._live.current.v1.admin_commands.value,
                 self._settings.limits.stall_ms / 1000,
             ),
-            records,
-            V1Replicas(env, slots, records, router, leader_wait_s=limits.leader_wait_s),
-            V1Admin(services.topics),
-            services.roles,
-            V1Groups(
+            records=records,
+            replicas=V1Replicas(env, slots, records, router, leader_wait_s=limits.leader_wait_s),
+            admin=V1Admin(services.topics),
+            roles=services.roles,
+            groups=V1Groups(
                 env, services.groups, records, router, coordinator_wait_s=limits.leader_wait_s
             ),
-            self._metrics,
-            self._memory,
+            metrics=self._metrics,
+            memory=self._memory,
         )
 
     def _make_segment(self) -> SegmentListener:
         segment = self._settings.segment
         limits = ConnectionLimits(
-            ServerLimits(segment.max_event_bytes, segment.appenders_per_connection),
-            RequestTimes(segment.append_timeout_ms / 1000, segment.read_wait_ms / 1000),
-            segment.reads_per_connection,
-            segment.idle_timeout_ms / 1000,
-            segment.inflight_bytes,
-            segment.inflight_bytes // 2,
-            segment.reply_queue_bytes,
-            segment.force_partial_replies,
+            protocol=ServerLimits(segment.max_event_bytes, segment.appenders_per_connection),
+            times=RequestTimes(segment.append_timeout_ms / 1000, segment.read_wait_ms / 1000),
+            reads=segment.reads_per_connection,
+            idle_s=segment.idle_timeout_ms / 1000,
+            inflight_high=segment.inflight_bytes,
+            inflight_low=segment.inflight_bytes // 2,
+            reply_queue=segment.reply_queue_bytes,
+            piece_bytes=segment.force_partial_replies,
         )
         return SegmentListener(
             self._broker.env,

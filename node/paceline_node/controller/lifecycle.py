@@ -135,19 +135,19 @@ class Lifecycle:
         InconsistentClusterId, InvalidRegistration, UnsupportedVersion. Cancel-safe."""
         me = self._identity
         request = RegisterBrokerRequest(
-            me.cluster_id,
-            me.node_id,
-            me.directory_id,
-            me.incarnation_id,
-            me.boot_seq,
-            me.prev_epoch,
-            me.trusted,
-            damaged,
-            me.endpoints,
-            FEATURE_LEVEL,
-            FEATURE_LEVEL,
-            me.rack,
-            me.most_partitions,
+            cluster_id=me.cluster_id,
+            node_id=me.node_id,
+            directory_id=me.directory_id,
+            incarnation_id=me.incarnation_id,
+            boot_seq=me.boot_seq,
+            prev_epoch=me.prev_epoch,
+            trusted=me.trusted,
+            damaged=damaged,
+            endpoints=me.endpoints,
+            feature_min=FEATURE_LEVEL,
+            feature_max=FEATURE_LEVEL,
+            rack=me.rack,
+            most_partitions=me.most_partitions,
         )
         reported = False
         while True:

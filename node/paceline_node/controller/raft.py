@@ -237,7 +237,16 @@ class Raft:
         state = self.state
         if isinstance(message, Append | SnapshotChunk):
             state.send_after_persist(
-                AppendResponse(state.me, message.sender, state.term, False, 0, 0, 0, 0)
+                AppendResponse(
+                    sender=state.me,
+                    to=message.sender,
+                    term=state.term,
+                    ok=False,
+                    match=0,
+                    reject_index=0,
+                    hint=0,
+                    round=0,
+                )
             )
         elif isinstance(message, VoteRequest) and message.kind is VoteKind.PRE:
             self._answer_vote(message, granted=False)
@@ -399,7 +408,16 @@ class Raft:
     def _accept(self, message: Append, match: int) -> None:
         state = self.state
         state.send_after_persist(
-            AppendResponse(state.me, message.sender, state.term, True, match, 0, 0, message.round)
+            AppendResponse(
+                sender=state.me,
+                to=message.sender,
+                term=state.term,
+                ok=True,
+                match=match,
+                reject_index=0,
+                hint=0,
+                round=message.round,
+            )
         )
 
     def _reject(self, message: Append) -> None:
@@ -407,14 +425,14 @@ class Raft:
         hint = state.log.hint(message.prev_index, message.prev_term)
         state.send_after_persist(
             AppendResponse(
-                state.me,
-                message.sender,
-                state.term,
-                False,
-                0,
-                message.prev_index,
-                max(hint, state.commit),
-                message.round,
+                sender=state.me,
+                to=message.sender,
+                term=state.term,
+                ok=False,
+                match=0,
+                reject_index=message.prev_index,
+                hint=max(hint, state.commit),
+                round=message.round,
             )
         )
 
@@ -453,4 +471,15 @@ class Raft:
 
     def _confirm_match(self, leader: MemberId, match: int) -> None:
         state = self.state
-        state.send_after_persist(AppendResponse(state.me, leader, state.term, True, match, 0, 0, 0))
+        state.send_after_persist(
+            AppendResponse(
+                sender=state.me,
+                to=leader,
+                term=state.term,
+                ok=True,
+                match=match,
+                reject_index=0,
+                hint=0,
+                round=0,
+            )
+        )

@@ -158,14 +158,14 @@ class Leader:
         progress.sent_commit = state.commit
         state.send(
             Append(
-                state.me,
-                member,
-                state.term,
-                prev_index,
-                prev_term,
-                state.commit,
-                self._round,
-                entries,
+                sender=state.me,
+                to=member,
+                term=state.term,
+                prev_index=prev_index,
+                prev_term=prev_term,
+                commit=state.commit,
+                round=self._round,
+                entries=entries,
             )
         )
 
@@ -207,15 +207,15 @@ class Leader:
         transfer.sent_tick = state.now_tick
         state.send(
             SnapshotChunk(
-                state.me,
-                member,
-                state.term,
-                transfer.index,
-                transfer.term,
-                len(transfer.data),
-                transfer.crc,
-                transfer.offset,
-                transfer.piece(),
+                sender=state.me,
+                to=member,
+                term=state.term,
+                index=transfer.index,
+                snapshot_term=transfer.term,
+                total=len(transfer.data),
+                crc=transfer.crc,
+                offset=transfer.offset,
+                data=transfer.piece(),
             )
         )
 

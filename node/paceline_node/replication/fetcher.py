@@ -361,16 +361,16 @@ class LeaderFetcher:
         identity = self._owner.identity
         settings = self._owner.settings
         return ReplicaFetch(
-            identity.cluster_id,
-            identity.node_id,
-            identity.broker_epoch(),
-            identity.directory_id,
-            self._nonce,
-            max_wait_ms,
-            settings.min_bytes,
-            self._pace.max_bytes,
-            positions,
-            incremental,
+            cluster_id=identity.cluster_id,
+            follower_id=identity.node_id,
+            follower_broker_epoch=identity.broker_epoch(),
+            follower_directory_id=identity.directory_id,
+            nonce=self._nonce,
+            max_wait_ms=max_wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=self._pace.max_bytes,
+            partitions=positions,
+            incremental=incremental,
         )
 
     # --- answers ---------------------------------------------------------------------------------

@@ -374,22 +374,22 @@ class Replica:
         told = log.epochs.between(at, next_offset) if records_bytes else ()
         begin_at = None if check is ACCEPTED else log.state_offset
         return FetchedPartition(
-            position.topic_id,
-            position.partition,
-            check.error,
-            self.leader_epoch,
-            self.leader_id,
-            position.fetch_offset,
-            self.high_watermark,
-            log.log_start_offset,
-            log.log_end_offset,
-            check.diverging_epoch,
-            check.diverging_end,
-            records_bytes,
-            -1 if begin_at is None else begin_at,
-            check.begin_anew,
-            check.follower_is_longer,
-            tuple(EpochSpan(LeaderEpoch(epoch), start) for epoch, start in told),
+            topic_id=position.topic_id,
+            partition=position.partition,
+            error=check.error,
+            leader_epoch=self.leader_epoch,
+            leader_id=self.leader_id,
+            fetch_offset=position.fetch_offset,
+            high_watermark=self.high_watermark,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            diverging_epoch=check.diverging_epoch,
+            diverging_end_offset=check.diverging_end,
+            records_bytes=records_bytes,
+            state_offset=-1 if begin_at is None else begin_at,
+            begin_anew=check.begin_anew,
+            follower_is_longer=check.follower_is_longer,
+            epochs=tuple(EpochSpan(LeaderEpoch(epoch), start) for epoch, start in told),
         )
 
     def consider_shrink(self, now: float, lag_max_s: float) -> bool:
@@ -410,17 +410,17 @@ class Replica:
         assert registration is not None
         end = log.log_end_offset
         return FetchPartition(
-            registration.topic_id,
-            registration.partition,
-            self.leader_epoch,
-            end,
-            log.durable_offset if self.counts_durable else end,
-            log.epochs.last_epoch,
-            min(self.durable_start, log.log_start_offset),
-            -1 if self._needs_a_word else self.high_watermark,
-            topic_max_bytes,
-            registration.partition_epoch,
-            log.compaction.removals.token(self.leader_epoch),
+            topic_id=registration.topic_id,
+            partition=registration.partition,
+            current_leader_epoch=self.leader_epoch,
+            fetch_offset=end,
+            durable_offset=log.durable_offset if self.counts_durable else end,
+            last_fetched_epoch=log.epochs.last_epoch,
+            log_start_offset=min(self.durable_start, log.log_start_offset),
+            known_hw=-1 if self._needs_a_word else self.high_watermark,
+            max_bytes=topic_max_bytes,
+            partition_epoch=registration.partition_epoch,
+            copied_at=log.compaction.removals.token(self.leader_epoch),
         )
 
     @property

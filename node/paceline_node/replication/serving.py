@@ -394,18 +394,18 @@ def _refusal(
     if partition is not None:
         return partition.replica.answer(position, check)
     return FetchedPartition(
-        position.topic_id,
-        position.partition,
-        check.error,
-        NO_EPOCH,
-        NO_NODE,
-        position.fetch_offset,
-        -1,
-        -1,
-        -1,
-        NO_EPOCH,
-        -1,
-        0,
+        topic_id=position.topic_id,
+        partition=position.partition,
+        error=check.error,
+        leader_epoch=NO_EPOCH,
+        leader_id=NO_NODE,
+        fetch_offset=position.fetch_offset,
+        high_watermark=-1,
+        log_start_offset=-1,
+        log_end_offset=-1,
+        diverging_epoch=NO_EPOCH,
+        diverging_end_offset=-1,
+        records_bytes=0,
     )
 
 

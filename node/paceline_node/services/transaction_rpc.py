@@ -117,7 +117,14 @@ class TransactionRpc:
         else:
             topic, number = member.topic, member.partition
         request = wire.VerifyTransaction(
-            key.family.value, key.name, who.producer_id, who.epoch, topic, number, group, adds
+            family=key.family.value,
+            name=key.name,
+            producer_id=who.producer_id,
+            producer_epoch=who.epoch,
+            topic=topic,
+            partition=number,
+            group=group,
+            adds=adds,
         )
         leader = self._coordinator()
         if leader == self._node_id:

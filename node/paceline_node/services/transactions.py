@@ -466,14 +466,14 @@ def _staging(
     """What the group's coordinator is asked to keep pending; a transaction has one member of a
     group."""
     return wire.StageOffsets(
-        key.family.value,
-        key.name,
-        found.producer_id,
-        found.producer_epoch,
-        group,
-        offsets[0].member,
-        offsets[0].generation,
-        tuple(
+        family=key.family.value,
+        name=key.name,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        group=group,
+        member=offsets[0].member,
+        generation=offsets[0].generation,
+        offsets=tuple(
             wire.SettledOffset(
                 each.topic, each.partition, each.offset, each.metadata, each.topic_id
             )

@@ -131,8 +131,8 @@ class Listener:
                     f"{url!r} listens on every address: say which one to tell others, "
                     "with ?advertised=HOST:PORT"
                 )
-            return cls(kind, host, port, host, None, tls, plain_too, auth)
-        return cls(kind, host, port, *advertised, tls, plain_too, auth)
+            advertised = host, None
+        return cls(kind, host, port, *advertised, tls=tls, plain_too=plain_too, client_auth=auth)
 
     @classmethod
     def default(cls, kind: ListenerKind, node_id: int) -> Listener:

@@ -213,9 +213,9 @@ class _Recovery:
         if compaction.is_cut_at(self.segments[-1].next_offset):
             compaction = compaction_file.forget(self._disk, self._path, compaction)
         return Recovered(
-            self.segments,
-            self._epochs,
-            LogState(
+            segments=self.segments,
+            epochs=self._epochs,
+            state=LogState(
                 self._disk,
                 self._path,
                 self._owner.named_always(),
@@ -225,11 +225,11 @@ class _Recovery:
                 is_missing=self._floor is None,
                 is_founded=self._is_founded,
             ),
-            self._epochs_on_disk,
-            compaction,
-            self._report(),
-            self.scanned,
-            self._found.dirty,
+            epochs_on_disk=self._epochs_on_disk,
+            compaction=compaction,
+            report=self._report(),
+            scanned=self.scanned,
+            dirty=self._found.dirty,
         )
 
     # --- what is there ------------------------------------------------------------------------

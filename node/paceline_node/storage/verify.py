@@ -147,14 +147,14 @@ class _LogCheck:
 
     def report(self) -> LogReport:
         return LogReport(
-            self.path,
-            self.identity,
-            self.first,
-            self.expected,
-            self.batches,
-            self.records,
-            self.size,
-            tuple(self.findings),
+            path=self.path,
+            identity=self.identity,
+            log_start_offset=self.first,
+            log_end_offset=self.expected,
+            batch_count=self.batches,
+            record_count=self.records,
+            size_bytes=self.size,
+            findings=tuple(self.findings),
         )
 
     async def _read_tables(self) -> None:

@@ -168,16 +168,16 @@ def ending_of(store: TransactionStore, key: TransactionKey) -> Ending | None:
     staged = tuple(store.unstored_in(key)) if found.commits else ()
     partitions = {*found.partitions, *(PartitionName(s.topic, s.partition) for s in staged)}
     return Ending(
-        key,
-        found.serial,
-        found.identity,
-        found.commits,
-        staged,
-        tuple(sorted(partitions - store.marked_in(key))),
-        found.groups,
-        found.offsets if found.commits else (),
-        found.metadata_offset,
-        found.topics,
+        key=key,
+        serial=found.serial,
+        identity=found.identity,
+        commits=found.commits,
+        staged=staged,
+        partitions=tuple(sorted(partitions - store.marked_in(key))),
+        groups=found.groups,
+        offsets=found.offsets if found.commits else (),
+        metadata_offset=found.metadata_offset,
+        topics=found.topics,
         began_ms=found.began_ms,
         decided_ms=found.changed_ms,
     )

@@ -103,14 +103,14 @@ class Meter:
         if self._backlog and rate:
             left = self._backlog / rate
         return Figures(
-            self._job,
-            self._unit,
-            round(now - self._began, 3),
-            done,
-            self._backlog,
-            None if rate is None else round(rate, 3),
-            None if left is None else round(left, 3),
-            self._tasks,
+            job=self._job,
+            unit=self._unit,
+            seconds=round(now - self._began, 3),
+            done=done,
+            backlog=self._backlog,
+            per_second=None if rate is None else round(rate, 3),
+            seconds_left=None if left is None else round(left, 3),
+            tasks=self._tasks,
         )
 
 

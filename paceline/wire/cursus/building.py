@@ -144,15 +144,15 @@ def publish(args: Arguments) -> Request:
         raise CursusError("transaction_metadata_forbidden", "command=PUBLISH")
     partition = partition_of(args, default=-1, low=-1)
     request = requests.Publish(
-        topic,
-        None if partition < 0 else partition,
-        acks_of(args.text("acks").encode()),
-        args.text(*PRODUCER_ID),
-        args.text("key"),
-        args.integer("seqNum", default=0, field="seq_num"),
-        args.integer("epoch", default=0),
-        args.flag("isIdempotent", field="is_idempotent"),
-        args.text("message"),
+        topic=topic,
+        partition=None if partition < 0 else partition,
+        acks=acks_of(args.text("acks").encode()),
+        producer_id=args.text(*PRODUCER_ID),
+        key=args.text("key"),
+        sequence=args.integer("seqNum", default=0, field="seq_num"),
+        epoch=args.integer("epoch", default=0),
+        idempotent=args.flag("isIdempotent", field="is_idempotent"),
+        message=args.text("message"),
     )
     if not args.has("message"):
         raise missing("message", args.command)
@@ -172,16 +172,16 @@ def _place(args: Arguments) -> requests.ReadPlace:
         _RESET, "autoOffsetReset", default=OffsetReset.EARLIEST, field="auto_offset_reset"
     )
     return requests.ReadPlace(
-        topic_name(args, pattern=not positional),
-        partition_of(args),
-        args.optional_integer("offset"),
-        args.text("group") or None,
-        args.text("member") or None,
-        optional_generation(args),
-        isolation,
-        reset,
-        max(1, args.integer("batch", default=DEFAULT_BATCH)),
-        Dialect.SEED if positional else Dialect.REAL,
+        topic=topic_name(args, pattern=not positional),
+        partition=partition_of(args),
+        offset=args.optional_integer("offset"),
+        group=args.text("group") or None,
+        member=args.text("member") or None,
+        generation=optional_generation(args),
+        isolation=isolation,
+        reset=reset,
+        max_records=max(1, args.integer("batch", default=DEFAULT_BATCH)),
+        dialect=Dialect.SEED if positional else Dialect.REAL,
     )
 
 
@@ -295,14 +295,14 @@ def _message(args: Arguments) -> str:
 
 def append_stream(args: Arguments) -> Request:
     return requests.AppendStream(
-        topic_name(args),
-        args.required("key"),
-        args.integer("version", low=1),
-        args.text("event_type"),
-        args.integer("schema_version", default=1),
-        args.text(*PRODUCER_ID),
-        args.text("metadata"),
-        _message(args),
+        topic=topic_name(args),
+        key=args.required("key"),
+        version=args.integer("version", low=1),
+        event_type=args.text("event_type"),
+        schema_version=args.integer("schema_version", default=1),
+        producer_id=args.text(*PRODUCER_ID),
+        metadata=args.text("metadata"),
+        message=_message(args),
     )
 
 

@@ -225,17 +225,17 @@ class SimBroker:
         state = self.disk.state
         assert state is not None
         request = control.RegisterBrokerRequest(
-            CLUSTER,
-            self.node,
-            self.disk.directory_id,
-            self._incarnation_id,
-            state.boot_seq,
-            state.broker_epoch,
-            state.trusted,
-            (),
-            (),
-            1,
-            1,
+            cluster_id=CLUSTER,
+            node_id=self.node,
+            directory_id=self.disk.directory_id,
+            incarnation_id=self._incarnation_id,
+            boot_seq=state.boot_seq,
+            prev_epoch=state.broker_epoch,
+            trusted=state.trusted,
+            damaged=(),
+            endpoints=(),
+            feature_min=1,
+            feature_max=1,
         )
         life = self.life
 

@@ -100,7 +100,14 @@ class CursusProduce:
             leader = self._places.leader(batch.topic, batch.partition)
             reason = str(refusal)
             ack = Ack(
-                "ERROR", 0, last.epoch, producer, first_sequence, last.sequence, leader, reason
+                status="ERROR",
+                last_offset=0,
+                producer_epoch=last.epoch,
+                producer_id=producer,
+                sequence_start=first_sequence,
+                sequence_end=last.sequence,
+                leader=leader,
+                error=reason,
             )
             return text(ack_json(ack))
 
@@ -170,14 +177,14 @@ class CursusProduce:
         error = "" if appended.error is None else str(as_cursus(appended.error, call.word))
         return ack_json(
             Ack(
-                "PARTIAL" if error else "OK",
-                0 if batch.acks is Acks.NONE else appended.last_offset,
-                batch.records[-1].epoch,
-                producer,
-                first.sequence,
-                last.sequence,
-                self._places.leader(batch.topic, batch.partition),
-                error,
+                status="PARTIAL" if error else "OK",
+                last_offset=0 if batch.acks is Acks.NONE else appended.last_offset,
+                producer_epoch=batch.records[-1].epoch,
+                producer_id=producer,
+                sequence_start=first.sequence,
+                sequence_end=last.sequence,
+                leader=self._places.leader(batch.topic, batch.partition),
+                error=error,
             )
         )
 

@@ -45,14 +45,14 @@ class KafkaGroups:
         try:
             group = self._open(call, Operation.JOIN_GROUP, request.group_id)
             asked = JoinRequest(
-                group.key,
-                request.member_id,
-                request.group_instance_id,
-                call.client_id,
-                request.session_timeout_ms,
-                rebalance_timeout_ms,
-                request.protocol_type,
-                tuple(
+                key=group.key,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                client_id=call.client_id,
+                session_timeout_ms=request.session_timeout_ms,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                protocol_type=request.protocol_type,
+                protocols=tuple(
                     [
                         Protocol(each.name, bytes(each.metadata))
                         async for each in call.pace.each(request.protocols)

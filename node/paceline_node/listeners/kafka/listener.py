@@ -54,16 +54,16 @@ class KafkaListener:
         handlers = _handlers(env, services, removal)
         names = {key: api.request.__name__.removesuffix("Request") for key, api in APIS.items()}
         self._shared = KafkaShared(
-            KafkaProduce(env, services.produce),
-            handlers,
-            apis.advertised(_ALWAYS | handlers.keys()),
-            limits,
-            metrics.requests_by("kafka", {key: name.lower() for key, name in names.items()}),
-            coordinator,
-            after_append,
-            SparingLog(),
-            services.turns,
-            env.host.run_blocking,
+            produce=KafkaProduce(env, services.produce),
+            handlers=handlers,
+            versions=apis.advertised(_ALWAYS | handlers.keys()),
+            limits=limits,
+            meters=metrics.requests_by("kafka", {key: name.lower() for key, name in names.items()}),
+            coordinator=coordinator,
+            after_append=after_append,
+            log=SparingLog(),
+            turns=services.turns,
+            run_blocking=env.host.run_blocking,
         )
 
     async def serve(self, stream: trio.abc.Stream, client: Client) -> None:

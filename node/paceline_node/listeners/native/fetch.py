@@ -106,15 +106,15 @@ def _fetched(asked: Sequence[FetchPartition], outcomes: Sequence[fetch.Outcome])
             parts.append(FilePart(found.file, found.position, found.size))
         results.append(
             FetchedPartition(
-                at.topic,
-                at.partition,
-                0,
-                "",
-                outcome.leader_epoch,
-                outcome.high_watermark,
-                outcome.last_stable_offset,
-                outcome.log_start_offset,
-                0 if found is None else found.size,
+                topic=at.topic,
+                partition=at.partition,
+                error=0,
+                message="",
+                leader_epoch=outcome.leader_epoch,
+                high_watermark=outcome.high_watermark,
+                last_stable_offset=outcome.last_stable_offset,
+                log_start_offset=outcome.log_start_offset,
+                records_bytes=0 if found is None else found.size,
                 aborted=_aborted(outcome) if outcome.aborted else (),
                 next_offset=-1 if found is None else found.next_offset,
             )
@@ -128,15 +128,15 @@ def _aborted(read: fetch.ReadResult) -> tuple[AbortedTransaction, ...]:
 
 def _refused(at: FetchPartition, refused: Refused) -> FetchedPartition:
     return FetchedPartition(
-        at.topic,
-        at.partition,
-        int(refused.error.code),
-        str(refused.error),
-        refused.leader_epoch,
-        -1,
-        -1,
-        -1,
-        0,
+        topic=at.topic,
+        partition=at.partition,
+        error=int(refused.error.code),
+        message=str(refused.error),
+        leader_epoch=refused.leader_epoch,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        records_bytes=0,
         leader=refused.leader,
     )
 
@@ -168,14 +168,14 @@ def _found(asked: Sequence[OffsetQuery], outcomes: Sequence[offsets.Outcome]) ->
 def _told(at: OffsetQuery, outcome: offsets.Outcome) -> OffsetFound:
     if isinstance(outcome, Refused):
         return OffsetFound(
-            at.topic,
-            at.partition,
-            int(outcome.error.code),
-            str(outcome.error),
-            -1,
-            -1,
-            outcome.leader_epoch,
-            outcome.leader,
+            topic=at.topic,
+            partition=at.partition,
+            error=int(outcome.error.code),
+            message=str(outcome.error),
+            offset=-1,
+            timestamp_ms=-1,
+            leader_epoch=outcome.leader_epoch,
+            leader=outcome.leader,
         )
     return OffsetFound(
         at.topic,

@@ -91,28 +91,28 @@ class NativeGroups:
         request = wire.JoinGroup.unpack(frame.body)
         group = self._open(principal, Operation.JOIN_GROUP, request.group)
         asked = JoinRequest(
-            group.key,
-            request.member_id,
-            request.instance_id,
-            request.client_id,
-            request.session_timeout_ms,
-            request.rebalance_timeout_ms,
-            request.protocol_type,
-            tuple(Protocol(each.name, each.metadata) for each in request.protocols),
+            key=group.key,
+            member_id=request.member_id,
+            instance_id=request.instance_id,
+            client_id=request.client_id,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple(Protocol(each.name, each.metadata) for each in request.protocols),
         )
         joined: Joined = await group.perform(lambda engine: engine.kafka.join(asked))
         return wire.GroupJoined(
-            joined.error,
-            joined.member_id,
-            joined.generation,
-            joined.protocol_type,
-            joined.protocol,
-            joined.leader,
-            tuple(
+            error=joined.error,
+            member_id=joined.member_id,
+            generation=joined.generation,
+            protocol_type=joined.protocol_type,
+            protocol=joined.protocol,
+            leader=joined.leader,
+            members=tuple(
                 wire.JoinedMember(each.member_id, each.instance_id, each.metadata(joined.protocol))
                 for each in joined.members
             ),
-            joined.keep_assignment,
+            keep_assignment=joined.keep_assignment,
         )
 
     async def _sync(self, frame: Frame, principal: Principal) -> Message:
@@ -351,28 +351,28 @@ def _described(
 ) -> wire.GroupDescription:
     key, group = found.key, found.group
     return wire.GroupDescription(
-        key.family.value,
-        key.group,
-        key.subject,
-        found.state,
-        group.generation,
-        group.protocol_type,
-        group.protocol,
-        group.leader,
-        tuple(members),
-        listed,
+        family=key.family.value,
+        group=key.group,
+        subject=key.subject,
+        state=found.state,
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        leader=group.leader,
+        members=tuple(members),
+        listed=listed,
     )
 
 
 def _described_member(found: DescribedMember) -> wire.GroupMember:
     member = found.member
     return wire.GroupMember(
-        member.member_id,
-        member.instance_id,
-        member.client_id,
-        member.session_timeout_ms,
-        int(found.silent_s * 1000),
-        found.metadata,
-        member.assignment,
-        tuple(wire.TopicPartitions(topic, numbers) for topic, numbers in found.assigned),
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        session_timeout_ms=member.session_timeout_ms,
+        silent_ms=int(found.silent_s * 1000),
+        metadata=found.metadata,
+        assignment=member.assignment,
+        assigned=tuple(wire.TopicPartitions(topic, numbers) for topic, numbers in found.assigned),
     )

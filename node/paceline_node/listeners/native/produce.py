@@ -130,15 +130,15 @@ def _answer(named: Sequence[ProducePartition], answer: Answer, outcomes: list[Ou
 def _refused(part: ProducePartition, outcome: Refused) -> list[Any]:
     error = outcome.error
     refused = ProducedPartition(
-        part.topic,
-        part.partition,
-        int(error.code),
-        str(error),
-        -1,
-        -1,
-        LeaderEpoch(outcome.leader_epoch),
-        -1,
-        -1,
+        topic=part.topic,
+        partition=part.partition,
+        error=int(error.code),
+        message=str(error),
+        base_offset=-1,
+        last_offset=-1,
+        leader_epoch=LeaderEpoch(outcome.leader_epoch),
+        high_watermark=-1,
+        log_start_offset=-1,
         leader=outcome.leader,
     )
     return refused.pack()

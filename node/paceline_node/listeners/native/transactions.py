@@ -96,17 +96,17 @@ class NativeTransactions:
         found = await self._transactions.describe(principal, key)
         transaction = found.transaction
         return wire.TransactionDescription(
-            _listing(found),
-            tuple(
+            listing=_listing(found),
+            partitions=tuple(
                 wire.TransactionPartition(each.topic, each.partition)
                 for each in transaction.partitions
             ),
-            tuple(each.group for each in transaction.groups),
-            transaction.staged,
-            transaction.reason,
-            transaction.sink,
-            transaction.batch,
-            transaction.run,
+            groups=tuple(each.group for each in transaction.groups),
+            staged=transaction.staged,
+            reason=transaction.reason,
+            sink=transaction.sink,
+            batch=transaction.batch,
+            run=transaction.run,
         )
 
     async def _abort(self, frame: Frame, principal: Principal) -> Message:

@@ -220,14 +220,14 @@ def _wanted(request: c.StreamConfig) -> StreamConfig:
     scaling = request.scaling or c.ScalingPolicy()
     retention = request.retention or c.RetentionPolicy()
     return StreamConfig(
-        scaling.scale_type,
-        scaling.target_rate,
-        scaling.scale_factor,
-        scaling.min_segments,
-        retention.retention_type,
-        retention.param,
-        retention.maximum,
-        (request.tags or c.Tags()).tags,
+        scale_type=scaling.scale_type,
+        target_rate=scaling.target_rate,
+        scale_factor=scaling.scale_factor,
+        segments=scaling.min_segments,
+        retention_type=retention.retention_type,
+        retention_param=retention.param,
+        retention_max=retention.maximum,
+        tags=(request.tags or c.Tags()).tags,
     )
 
 

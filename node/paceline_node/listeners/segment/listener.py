@@ -73,16 +73,16 @@ class SegmentListener:
         """Serve one connection to its end; owns and closes ``stream``."""
         async with stream:
             connection = SegmentConnection(
-                self._env,
-                self._turns,
-                self._segments,
-                client.principal,
-                self._deadlines,
-                self._limits,
-                self._budget,
-                self._meters,
-                client.memory,
-                client.account,
+                env=self._env,
+                turns=self._turns,
+                segments=self._segments,
+                principal=client.principal,
+                deadlines=self._deadlines,
+                limits=self._limits,
+                budget=self._budget,
+                meters=self._meters,
+                memory=client.memory,
+                account=client.account,
             )
             other = await connection.run(stream)
             if other is not None:

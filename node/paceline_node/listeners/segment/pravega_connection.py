@@ -78,14 +78,14 @@ class PravegaConnection:
             account=client.account,
         )
         self._requests = PravegaRequests(
-            services.env,
-            services.segments,
-            services.tables,
-            principal,
-            self._outbox,
-            self._appends,
-            limits.times,
-            services.meters,
+            env=services.env,
+            segments=services.segments,
+            tables=services.tables,
+            principal=principal,
+            outbox=self._outbox,
+            appends=self._appends,
+            times=limits.times,
+            meters=services.meters,
             end=self._over.cancel,
         )
         self._order = InOrder()

@@ -187,14 +187,14 @@ class PravegaRequests:
         info = await segment.info(timeout_s=self._times.append_s)
         self._outbox.send(
             w.StreamSegmentInfo(
-                request.request_id,
-                request.segment,
-                True,
-                info.bounds.is_sealed,
-                False,
-                info.last_modified_ms,
-                info.bounds.end,
-                info.bounds.start,
+                request_id=request.request_id,
+                segment=request.segment,
+                exists=True,
+                is_sealed=info.bounds.is_sealed,
+                is_deleted=False,
+                last_modified_ms=info.last_modified_ms,
+                length=info.bounds.end,
+                start_offset=info.bounds.start,
             )
         )
 
