@@ -28,7 +28,7 @@ from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.partition_file import PartitionIdentity
-from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.torn import Ending
 
 GIB = 1 << 30

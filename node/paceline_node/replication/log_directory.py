@@ -30,7 +30,7 @@ from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.marks import NAME as MARKS
 from paceline_node.storage.marks import DurableMarks
 from paceline_node.storage.partition_file import PartitionIdentity, write_identity
-from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.room import when_there_is_room
 from paceline_node.storage.torn import Ending
 

@@ -41,7 +41,8 @@ from paceline_node.storage.offset_assignment import Appended, Placed
 from paceline_node.storage.partition_file import PartitionIdentity, read_metadata, write_identity
 from paceline_node.storage.producers import FrozenTable, read_detail
 from paceline_node.storage.reading import LocalSlice
-from paceline_node.storage.recovery import Recovered, RecoveryHints, RecoveryReport, recover
+from paceline_node.storage.recovery import Recovered, recover
+from paceline_node.storage.recovery_report import RecoveryHints, RecoveryReport
 from paceline_node.storage.repair import Replaced
 from paceline_node.storage.retention import RetentionLimits, expired_count
 from paceline_node.storage.segment import Hole, Segment

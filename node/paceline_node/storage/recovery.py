@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import field
 from functools import partial
 
 from paceline.errors import CorruptMessage
@@ -35,12 +34,12 @@ from paceline_node.storage import (
 from paceline_node.storage.checkpoint import TEMPORARY
 from paceline_node.storage.compaction_file import CLEANED, CompactionState
 from paceline_node.storage.damage import DamagedRange
-from paceline_node.storage.durability import Marked
 from paceline_node.storage.epochs import EpochCache, EpochStart
 from paceline_node.storage.log_file import list_directory, open_file
 from paceline_node.storage.log_state import LogState
 from paceline_node.storage.owner import Owner
 from paceline_node.storage.producers import FrozenTable, ProducerTable, read_detail
+from paceline_node.storage.recovery_report import Findings, RecoveryHints, RecoveryReport
 from paceline_node.storage.repair import REPLACEMENT
 from paceline_node.storage.rewriting import rewrite
 from paceline_node.storage.scan import ScanEnd, ScanRules, SegmentScan
@@ -59,63 +58,6 @@ from paceline_node.storage.snapshots import KnownTerms, Snapshots
 from paceline_node.storage.torn import Ending, Tail
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryHints:
-    """What the node knows about a log before opening it.
-
-    ``ending``: of the process before. ``recovery_point``: an offset below which everything was
-    durable, the higher of ``recovery.ckpt``'s and the mark's; ``checkpoint``: the former's alone,
-    up to which the epoch table on disk is complete and indexes may be believed (None: the same);
-    ``point_known``: whether either says anything of this log; ``mark_exact``: it is the log's mark,
-    and nobody was told of a record above it; ``mark``: the mark itself, if there is one, which
-    knows the newest epoch; ``mark_lost``: there was one. ``log_start``: as written down (0: the
-    first segment's base); ``first_offset``: where the first segment must begin at the latest, None
-    if that is not known. ``removed_to``: compaction has removed something up to there, at least.
-    ``disk_failed``: a sync failed before, so the page cache alone may hold what is above the point.
-    """
-
-    ending: Ending = Ending.POWER_CUT
-    recovery_point: int = 0
-    checkpoint: int | None = None
-    point_known: bool = True
-    mark_exact: bool = True
-    mark: Marked | None = None
-    mark_lost: bool = False
-    log_start: int = 0
-    first_offset: int | None = None
-    removed_to: int = 0
-    disk_failed: bool = False
-
-    @property
-    def clean(self) -> bool:
-        """Whether indexes and ends may be taken for what they were when the log was closed."""
-        return self.ending is Ending.CLEAN and self.point_known
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryReport:
-    """What opening found.
-
-    ``lost_tail``: the log ends below the recovery point, so acknowledged records are gone and the
-    replica cannot be trusted. ``truncated_bytes`` were cut as torn writes, of which the last
-    ``discarded_valid_bytes`` began with a good batch; ``doubtful_tail``: nobody knows whether they
-    had been acknowledged. ``rebuilt`` names derived state that was missing or bad.
-    """
-
-    scanned_bytes: int
-    truncated_bytes: int
-    discarded_valid_bytes: int
-    damaged: tuple[DamagedRange, ...]
-    lost_tail: bool
-    rebuilt: tuple[str, ...]
-    doubtful_tail: bool = False
-
-    @property
-    def reached_durable_mark(self) -> bool:
-        """Whether all that was durable is still there (DESIGN 2.3)."""
-        return not self.lost_tail and not self.damaged
-
-
 @dataclass(slots=True)
 class Recovered:
     """The parts of an open log. ``segments`` is never empty."""
@@ -129,16 +71,6 @@ class Recovered:
     report: RecoveryReport
     scanned: list[Segment]
     dirty: bool
-
-
-@dataclass(slots=True)
-class _Findings:
-    scanned_bytes: int = 0
-    truncated: int = 0
-    discarded: int = 0
-    damaged: list[DamagedRange] = field(default_factory=list)
-    rebuilt: list[str] = field(default_factory=list)
-    dirty: bool = False
 
 
 async def recover(disk: Disk, path: str, owner: Owner, hints: RecoveryHints, gap: int) -> Recovered:
@@ -180,7 +112,7 @@ class _Recovery:
         point = hints.checkpoint
         self._known_until = hints.recovery_point if point is None else point
         self._tail = Tail.after(hints.ending, mark_exact=hints.mark_exact)
-        self._found = _Findings()
+        self._found = Findings()
         self.segments: list[Segment] = []
         self.scanned: list[Segment] = []
         self._epochs = EpochCache()
@@ -227,7 +159,7 @@ class _Recovery:
             ),
             epochs_on_disk=self._epochs_on_disk,
             compaction=compaction,
-            report=self._report(),
+            report=self._found.report(self._hints, self.segments[-1].next_offset),
             scanned=self.scanned,
             dirty=self._found.dirty,
         )
@@ -512,21 +444,6 @@ class _Recovery:
         if self._producers_from < end:
             producer_file.replay(self.segments, self._producers, self._producers_from, end)
             self._producers_from = end
-
-    def _report(self) -> RecoveryReport:
-        end = self.segments[-1].next_offset
-        hints = self._hints
-        # After a power cut a torn tail is what one expects, and the mark as good as there can be.
-        sure = hints.mark_exact if hints.ending is Ending.KILLED else hints.point_known
-        return RecoveryReport(
-            scanned_bytes=self._found.scanned_bytes,
-            truncated_bytes=self._found.truncated,
-            discarded_valid_bytes=self._found.discarded,
-            damaged=tuple(self._found.damaged),
-            lost_tail=end < self._hints.recovery_point,
-            rebuilt=tuple(self._found.rebuilt),
-            doubtful_tail=self._found.truncated > 0 and not sure,
-        )
 
     def _note(self, segment: Segment, header: BatchHeader, position: int) -> None:
         if segment.created_ms < 0:

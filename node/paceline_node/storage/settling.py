@@ -15,7 +15,8 @@ from paceline.wire.batch_header import HEADER_BYTES, read_header
 from paceline_node.env import Disk
 from paceline_node.storage import compaction_file, damage, epoch_file
 from paceline_node.storage.partition_file import VERSION, write_identity
-from paceline_node.storage.recovery import Recovered, RecoveryHints
+from paceline_node.storage.recovery import Recovered
+from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.transactions import AbortedTransaction
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ from paceline_node.storage.layout import Offsets
 from paceline_node.storage.log import Log
 from paceline_node.storage.owner import Owner
 from paceline_node.storage.producers import FrozenTable
-from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.torn import Ending, Tail
 from tests.sim.node.mutants import NodeMutant
 

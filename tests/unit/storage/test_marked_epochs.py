@@ -9,7 +9,7 @@ from paceline_node.storage.durability import Marked
 from paceline_node.storage.epochs import EpochStart
 from paceline_node.storage.log import Log
 from paceline_node.storage.memory import MemoryDisk
-from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.test_recovery import FIRST, ONE_FILE, bounds, restore, written
 from tests.unit.storage.world import IDENTITY, PATH, env_on

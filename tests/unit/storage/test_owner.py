@@ -21,7 +21,7 @@ from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.partition_file import NAME as METADATA
 from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.producer_file import IncomingSnapshot
-from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.removals import Removals
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.world import batch, content, env_on, flush

@@ -14,7 +14,7 @@ from paceline_node.storage.durability import Durability
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
-from paceline_node.storage.recovery import RecoveryHints, RecoveryReport
+from paceline_node.storage.recovery_report import RecoveryHints, RecoveryReport
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.world import PATH, ask, batch, content, env_on, flush, new_log, reopen
 

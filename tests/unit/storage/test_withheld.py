@@ -16,7 +16,7 @@ from paceline_node.storage.layout import PartitionKey
 from paceline_node.storage.log import Log
 from paceline_node.storage.marks import DurableMarks
 from paceline_node.storage.memory import MemoryDisk
-from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.test_recovery import FIRST, ONE_FILE, bounds, written
 from tests.unit.storage.world import IDENTITY, PATH, batch, env_on, flush, new_log

@@ -14,7 +14,7 @@ from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.partition_file import PartitionIdentity
-from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.times import TimesInDoubt
 from paceline_node.storage.torn import Ending
 
