@@ -24,7 +24,7 @@ as long as a failover takes."""
 
 
 class ComparedLog(Protocol):
-    """What is compared of a log (``replica.ReplicaLog``)."""
+    """What is compared of a log (``replica_log.py``)."""
 
     @property
     def epochs(self) -> EpochCache: ...

@@ -10,55 +10,24 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Protocol
-from uuid import UUID
 
 from paceline.errors import CorruptMessage, ErrorCode, NotEnoughReplicas, NotLeader
-from paceline.types import NO_EPOCH, NO_NODE, Acks, BrokerEpoch, LeaderEpoch, NodeId
-from paceline.values import dataclass
+from paceline.types import NO_EPOCH, NO_NODE, Acks, LeaderEpoch, NodeId
 from paceline.wire.peer.replica import EpochSpan, FetchedPartition, FetchPartition
 from paceline_node.controller.records import PartitionRegistration as Registration
 from paceline_node.replication import refused_cuts
+from paceline_node.replication.fetch_checks import (
+    ACCEPTED,
+    FetchCheck,
+    FollowerIdentity,
+    check_position,
+    lacks_deletions,
+)
 from paceline_node.replication.follower import FetchOutcome, FollowerState
 from paceline_node.replication.leader import Brokers, LeaderState
-from paceline_node.storage.compaction_file import CompactionState
+from paceline_node.replication.replica_log import ReplicaLog
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.producers import FrozenTable
-
-
-class ReplicaLog(Protocol):
-    """The synchronous part of a log that replication rules act on; ``storage.log.Log`` is one."""
-
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def oldest_whole_offset(self) -> int: ...
-    @property
-    def state_offset(self) -> int | None: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    @property
-    def durable_offset(self) -> int: ...
-    @property
-    def epochs(self) -> EpochCache: ...
-    @property
-    def compaction(self) -> CompactionState: ...
-
-    def append_follower(self, data: memoryview, newest_epoch: int, told: EpochCache) -> object:
-        """Append a leader's batches, none of an epoch above ``newest_epoch``, each of the one that
-        the leader ``told``. Raises CorruptMessage; nothing is appended then."""
-
-    def truncate(self, offset: int) -> None: ...
-    def end_if_cut(self, offset: int) -> int:
-        """Where ``truncate`` would end the log: it removes whole batches."""
-
-    def begin_at(self, state: FrozenTable, *, is_kept: bool) -> None: ...
-    def doubt(self, offset: int, error: CorruptMessage) -> None:
-        """The segment that holds ``offset`` is to be read against the epoch table, and repaired."""
-
-    def advance_start(self, offset: int) -> None: ...
-    def prove(self) -> bool: ...
-    def is_proven(self) -> bool: ...
 
 
 class Role(enum.Enum):
@@ -82,28 +51,6 @@ class Transition(enum.Enum):
     LEADERLESS = "leaderless"
     REMOVED = "removed"
 
-
-@dataclass(frozen=True, slots=True)
-class FollowerIdentity:
-    """Who fetches; node id as bound to the connection, the rest from the request."""
-
-    node: NodeId
-    broker_epoch: BrokerEpoch
-    directory_id: UUID
-
-
-@dataclass(frozen=True, slots=True)
-class FetchCheck:
-    """A leader's judgement of one fetch. Without error and divergence, records may be read."""
-
-    error: ErrorCode = ErrorCode.NONE
-    diverging_epoch: LeaderEpoch = NO_EPOCH
-    diverging_end: int = -1
-    begin_anew: bool = False
-    follower_is_longer: bool = False
-
-
-ACCEPTED = FetchCheck()
 
 _REFUSALS = frozenset(
     {
@@ -290,44 +237,16 @@ class Replica:
             return FetchCheck(ErrorCode.UNKNOWN_LEADER_EPOCH)
         if self._is_stale(leader, sender):
             return FetchCheck(ErrorCode.STALE_BROKER_EPOCH)
-        check = self._check_position(position)
-        if check is ACCEPTED and self._lacks_deletions(leader, sender.node, position):
+        check = check_position(self.log, position)
+        if check is ACCEPTED and lacks_deletions(self.log, leader, sender.node, position):
             return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE, begin_anew=True)
         return check
-
-    def _lacks_deletions(self, leader: LeaderState, node: NodeId, position: FetchPartition) -> bool:
-        """Whether tombstones or markers behind a follower's end are gone from this log, so that it
-        would keep what they deleted. Never so of one that is complete: only what is committed is
-        compacted, and on it others may count."""
-        registration = leader.registration
-        if node in registration.isr or node in registration.elr:
-            return False
-        return self.log.compaction.removals.forbids(position.fetch_offset, position.copied_at)
 
     def _is_stale(self, leader: LeaderState, sender: FollowerIdentity) -> bool:
         if sender.broker_epoch < leader.newest_broker_epoch(sender.node, self._brokers):
             return True
         registered = self._brokers.get(sender.node)
         return registered is not None and registered.directory_id != sender.directory_id
-
-    def _check_position(self, position: FetchPartition) -> FetchCheck:
-        log = self.log
-        if position.fetch_offset < log.oldest_whole_offset:
-            return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)
-        last = position.last_fetched_epoch
-        if last >= 0:
-            found = log.epochs.end_offset_for(last, log.log_end_offset)
-            if found is None:
-                return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)
-            epoch, end = found
-            if epoch < last or end < position.fetch_offset:
-                longer = refused_cuts.is_longer(log.epochs, position, epoch)
-                return FetchCheck(
-                    diverging_epoch=epoch, diverging_end=end, follower_is_longer=longer
-                )
-        if position.fetch_offset > log.log_end_offset:
-            return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)
-        return ACCEPTED
 
     def on_fetch(
         self, sender: FollowerIdentity, position: FetchPartition, now: float

@@ -36,8 +36,8 @@ from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.net.framestream import Chunk
 from paceline_node.net.transport import FilePart
 from paceline_node.peers.server import PeerServer, Session
+from paceline_node.replication.fetch_checks import ACCEPTED, FetchCheck, FollowerIdentity
 from paceline_node.replication.partition import Partition, PartitionKey
-from paceline_node.replication.replica import ACCEPTED, FetchCheck, FollowerIdentity
 from paceline_node.storage.reading import LocalSlice
 
 _INLINE_BYTES = 128 * 1024

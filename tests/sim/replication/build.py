@@ -10,8 +10,9 @@ from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, Top
 from paceline.wire.peer.replica import FetchedPartition, FetchPartition
 from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.controller.records import PartitionRegistration
+from paceline_node.replication.fetch_checks import ACCEPTED, FollowerIdentity
 from paceline_node.replication.follower import FetchOutcome
-from paceline_node.replication.replica import ACCEPTED, FollowerIdentity, Replica
+from paceline_node.replication.replica import Replica
 
 TOPIC = TopicId(UUID(int=7))
 

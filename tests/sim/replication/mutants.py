@@ -33,16 +33,19 @@ from paceline_cluster.sim.replicas.runs import (
 from paceline_node.controller import context, isr_proposals, partition_change, registration
 from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication import refused_cuts
+from paceline_node.replication import replica as replica_module
+from paceline_node.replication.fetch_checks import (
+    ACCEPTED,
+    FetchCheck,
+    FollowerIdentity,
+    check_position,
+)
 from paceline_node.replication.follower import FetchOutcome, FollowerState
 from paceline_node.replication.isr import FollowerProgress, committed_end
 from paceline_node.replication.leader import Brokers, LeaderState
 from paceline_node.replication.registration_gate import RegistrationGate
-from paceline_node.replication.replica import (
-    ACCEPTED,
-    FetchCheck,
-    FollowerIdentity,
-    Replica,
-)
+from paceline_node.replication.replica import Replica
+from paceline_node.replication.replica_log import ReplicaLog
 from paceline_node.storage import incarnation
 
 Patch = Callable[[], contextlib.AbstractContextManager[object]]
@@ -199,7 +202,7 @@ def _check_without_epoch(self: Replica, sender: FollowerIdentity, position: Any)
         return FetchCheck(ErrorCode.UNKNOWN_LEADER_EPOCH)
     if self._is_stale(self.leader, sender):
         return FetchCheck(ErrorCode.STALE_BROKER_EPOCH)
-    return self._check_position(position)
+    return check_position(self.log, position)
 
 
 def _accepts_without_nonce(
@@ -230,12 +233,12 @@ def _truncated_to_high_watermark() -> Iterator[None]:
             self.log.truncate(self.high_watermark)
         return take(self, registered, now)
 
-    def no_divergence(self: Replica, position: Any) -> FetchCheck:
+    def no_divergence(log: ReplicaLog, position: Any) -> FetchCheck:
         return ACCEPTED
 
     with (
         mock.patch.object(Replica, "_take_role", take_role),
-        mock.patch.object(Replica, "_check_position", no_divergence),
+        mock.patch.object(replica_module, "check_position", no_divergence),
     ):
         yield
 

@@ -20,9 +20,9 @@ from paceline.types import NodeId
 from paceline.wire.peer.control import IsrMember
 from paceline_node.controller import isr_proposals, partition_change
 from paceline_node.controller.records import PartitionRegistration
+from paceline_node.replication.fetch_checks import FollowerIdentity
 from paceline_node.replication.leader import ALREADY_MEMBER, Brokers, LeaderState
 from paceline_node.replication.repairs import Repairs
-from paceline_node.replication.replica import FollowerIdentity
 from paceline_node.storage.producers import FrozenTable
 from tests.integration.replication.cluster import TestNode
 from tests.integration.replication.test_replication import values

@@ -14,7 +14,7 @@ from paceline.wire.peer.replica import FetchPartition
 from paceline_cluster.sim.replicas.broker import SimBroker
 from paceline_cluster.sim.replicas.oracle import Violation
 from paceline_cluster.sim.replicas.runs import Profile, Run
-from paceline_node.replication.replica import FollowerIdentity
+from paceline_node.replication.fetch_checks import FollowerIdentity
 from paceline_node.settings.flush_mode import FlushMode
 from tests.sim.replication.mutants import ALL, Mutant
 

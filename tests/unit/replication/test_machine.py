@@ -23,9 +23,10 @@ from paceline.types import NO_NODE, BrokerEpoch, NodeId
 from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.controller.partition_change import Change, change_partition
 from paceline_node.controller.records import PartitionRegistration
+from paceline_node.replication.fetch_checks import ACCEPTED, FollowerIdentity
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.leader import Proposal
-from paceline_node.replication.replica import ACCEPTED, FollowerIdentity, Replica
+from paceline_node.replication.replica import Replica
 from paceline_node.storage.producers import FrozenTable
 from tests.sim.replication import mutants
 from tests.sim.replication.build import SimBrokerView, registration

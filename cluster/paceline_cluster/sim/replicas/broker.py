@@ -14,14 +14,10 @@ from paceline.wire.peer.replica import FetchedPartition, FetchPartition
 from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_cluster.sim.replicas.world import AUTHORITY, CLUSTER, TOPIC, Authority, World
 from paceline_node.controller.image import Image
+from paceline_node.replication.fetch_checks import ACCEPTED, FollowerIdentity
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.registration_gate import RegistrationGate
-from paceline_node.replication.replica import (
-    ACCEPTED,
-    FollowerIdentity,
-    Replica,
-    Transition,
-)
+from paceline_node.replication.replica import Replica, Transition
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Incarnation
