@@ -38,7 +38,7 @@ class Reached:
         """Native addresses of all nodes, for :func:`paceline.connect`."""
         return self._cluster.addresses("native")
 
-    def addresses(self, listener: str) -> list[str]:
+    def addresses(self, listener: str = "native") -> list[str]:
         """``host:port`` of a listener of every node: ``kafka``, ``cursus``, ``segment``, ``v1``,
         ``native``, ``http``. Raises ConfigurationError naming those that there are."""
         return self._cluster.addresses(listener)

@@ -71,10 +71,10 @@ _CLUSTER: pytest.StashKey[BlockingPaceline] = pytest.StashKey()
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Shows the state of the cluster of a test that failed."""
+    """Shows the state of the cluster of a test that failed, or whose other fixtures did."""
     report = yield
     cluster = item.stash.get(_CLUSTER, None)
-    if cluster is not None and report.when == "call" and report.failed:
+    if cluster is not None and report.failed:
         report.sections.append((_DUMP_TITLE, cluster.dump()))
     return report
 

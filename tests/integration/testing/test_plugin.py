@@ -79,6 +79,39 @@ def test_needs_nothing():
     assert "paceline(nodes=3, settings={})" in output
 
 
+def test_a_fixture_that_fails_shows_the_cluster_and_a_test_that_passes_shows_nothing(
+    tmp_path: Path,
+) -> None:
+    code, output = _pytest(
+        tmp_path,
+        """
+import pytest
+from paceline.errors import ConfigurationError
+
+pytestmark = pytest.mark.paceline(nodes=1)
+
+@pytest.fixture
+def shop(paceline):
+    paceline.create_topic("orders")
+    raise RuntimeError("the shop is closed")
+
+def test_needs_the_shop(shop):
+    pass
+
+def test_passes(paceline):
+    paceline.create_topic("bills")
+    assert paceline.addresses() == paceline.bootstrap
+    with pytest.raises(ConfigurationError, match="'kafak' is no listener .* it has .*kafka"):
+        paceline.addresses("kafak")
+""",
+        "-rA",
+    )
+    assert code == 1, output
+    assert "1 passed, 1 error" in output
+    assert "orders/0: leader 0" in output, "what the cluster was when the fixture failed"
+    assert "bills" not in output
+
+
 def test_a_run_without_clusters_loads_none_of_it(tmp_path: Path) -> None:
     code, output = _pytest(
         tmp_path,
