@@ -119,7 +119,8 @@ class TransactionPartition(Message):
 @dataclass(frozen=True, slots=True)
 class TransactionDescription(Message):
     """``partitions`` and ``groups`` are those of the open transaction. ``staged``: records held by
-    the coordinator. ``reason``: why the coordinator ended the last one by itself. ``sink``,
+    the coordinator, or that the last transaction held, without those that were stored nowhere.
+    ``reason``: why the coordinator ended the last one by itself. ``sink``,
     ``batch``, ``run``: whose task attempt this is."""
 
     listing: TransactionListing

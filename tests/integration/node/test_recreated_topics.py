@@ -144,6 +144,7 @@ async def test_what_is_staged_for_a_topic_that_is_gone_is_told(node: RunningNode
         told = "OK transactional_id=x state=committed messages=1 offsets=0 dropped=3"
         assert await client.say(f"END_TXN {who} result=commit") == told
         assert await client.say(status) == told
+        assert (await admin.admin.transactions.describe("x", family="cursus")).staged == 1
         # An epoch of its own, and nothing of the one before.
         await client.ok("INIT_PRODUCER_ID transactional_id=x")
         who = await begin(client, 1)

@@ -102,7 +102,7 @@ class NativeTransactions:
                 for each in transaction.partitions
             ),
             groups=tuple(each.group for each in transaction.groups),
-            staged=transaction.staged,
+            staged=transaction.staged - transaction.dropped,
             reason=transaction.reason,
             sink=transaction.sink,
             batch=transaction.batch,
