@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import signal
 import sys
@@ -12,7 +13,6 @@ import click
 from paceline_cluster.sim.batch import Batch, jobs_of, summary
 from paceline_cluster.sim.oracle import Violation
 from paceline_cluster.sim.plan import Plan
-from paceline_cluster.sim.profiles import PROFILES
 from paceline_cluster.sim.run import Verdict, run
 from paceline_cluster.sim.shrink import shrink
 from paceline_cluster.sim.tiers import NODE, TIERS, Result, plan_of, profiles_of, run_seed
@@ -70,6 +70,8 @@ def main(
         for name, profile, seed in traces:
             click.echo(run_seed(name, profile, int(seed)).trace)
         return
+    for name in profiles:
+        _check_profile(tier, name)
     if seconds is not None:
         if tier != NODE:
             raise click.UsageError("--seconds is for whole nodes")
@@ -99,6 +101,27 @@ def main(
         sys.exit(1)
 
 
+def _check_profile(tier: str, profile: str) -> None:
+    """Raise UsageError unless the tier has such a profile; those of whole nodes may say for how
+    many seconds (``mixed@6``)."""
+    name, at, seconds = profile.partition("@")
+    known = profiles_of(tier)
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        told = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+        raise click.BadParameter(f"tier {tier} has no profile {name!r}; {told}")
+    if not at:
+        return
+    try:
+        is_time = tier == NODE and float(seconds) > 0
+    except ValueError:
+        is_time = False
+    if not is_time:
+        raise click.BadParameter(
+            f"{profile!r}: expected a number of seconds after @, of tier {NODE}"
+        )
+
+
 def _say(result: Result) -> None:
     outcome = "ok" if result.violation is None else f"FAILS {result.violation}"
     click.echo(
@@ -116,8 +139,6 @@ def _replay(tier: str, profiles: tuple[str, ...], seed: int, *, smaller: bool, l
         result = run_seed(tier, profiles[0], seed)
         _say(result)
         sys.exit(result.violation is not None)
-    if profiles[0].partition("@")[0] not in PROFILES:
-        raise click.UsageError(f"unknown profile; known are {', '.join(PROFILES)}")
     plan = plan_of(profiles[0], seed)
     verdict = run(plan)
     if verdict.violation is not None and smaller:
