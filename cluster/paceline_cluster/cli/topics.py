@@ -318,7 +318,10 @@ def delete(
     """Delete topics with all their records. NAME may be a pattern such as 'orders-*'; which topics
     that means is asked before, and told with --yes."""
     ref = find(directory, bootstrap)
-    wanted = with_client(ref, lambda client: expanded(client, names))
+    if any(map(is_pattern, names)):
+        wanted = with_client(ref, lambda client: expanded(client, names))
+    else:  # nobody has to be asked what they mean
+        wanted = list(dict.fromkeys(names))
     confirm(
         f"Delete {', '.join(wanted)} with all records?",
         f"delete removes all records of {', '.join(wanted)}",

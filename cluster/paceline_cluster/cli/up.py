@@ -191,9 +191,9 @@ async def _existing(
     ]
     changed = {**current.settings, **options.settings}
     if changed != current.settings:
-        for entry in current.nodes:
-            create.check_config(entry.config_path, options.settings)
         if len(stopped) < len(current.nodes):
+            for entry in current.nodes:  # what is wrong with them is told first
+                create.check_config(entry.config_path, options.settings)
             raise Refused(
                 f"the cluster in {directory} runs with other settings; stop it with 'paceline "
                 "down' and run 'up --set ...' again"
