@@ -22,7 +22,7 @@ from typing import Protocol
 
 from paceline.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
 from paceline.values import dataclass
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.records import PartitionRegistration, UnconfirmedTerm
 
 RECOVERY_CLEAN = 0
 RECOVERY_UNCLEAN = 1
@@ -30,6 +30,8 @@ RECOVERY_DAMAGED = 2
 RECOVERY_UNCONFIRMED = 3
 """The leader was complete before nobody was left in sync. Nothing has been committed since: whoever
 has a longer log may take its place."""
+_UNCONFIRMED_KEPT = 16
+"""Terms a partition remembers. One that is forgotten counts as any other when logs are compared."""
 
 
 class Electorate(Protocol):
@@ -121,7 +123,7 @@ def change_partition(
         return None
     removed = any(node not in replicas for node in partition.replicas)
     new_term = changed.leader != partition.leader or forced or removed
-    return _next_epochs(changed, new_term=new_term)
+    return _note_term(_next_epochs(changed, new_term=new_term))
 
 
 def _recovery(
@@ -152,7 +154,22 @@ def elect_unclean(partition: PartitionRegistration, leader: NodeId) -> Partition
         recovery=RECOVERY_UNCLEAN,
         losses=partition.losses + 1,
     )
-    return _next_epochs(changed, new_term=True)
+    return _note_term(_next_epochs(changed, new_term=True))
+
+
+def _note_term(partition: PartitionRegistration) -> PartitionRegistration:
+    """Remember the present term as long as it is not confirmed. What a confirmed leader wrote in
+    terms of its own lies below what is committed now, so these count again; terms of others count
+    for nothing until every replica is in sync, and so holds none of their records."""
+    terms = [term for term in partition.unconfirmed if term.leader_epoch != partition.leader_epoch]
+    if partition.recovery == RECOVERY_UNCONFIRMED:
+        if partition.leader != NO_NODE:
+            terms.append(UnconfirmedTerm(partition.leader_epoch, partition.leader))
+    elif len(partition.isr) == len(partition.replicas):
+        terms = []
+    else:
+        terms = [term for term in terms if term.leader != partition.leader]
+    return replace(partition, unconfirmed=tuple(terms[-_UNCONFIRMED_KEPT:]))
 
 
 def _next_epochs(partition: PartitionRegistration, *, new_term: bool) -> PartitionRegistration:

@@ -107,6 +107,15 @@ class RemoveTopic(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class UnconfirmedTerm(Message):
+    """A term that began when nobody was left in sync, and in which nothing could be committed: what
+    ``leader`` wrote in it was acknowledged to nobody who waits for all (DESIGN 12.4)."""
+
+    leader_epoch: LeaderEpoch
+    leader: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionRegistration(Record):
     """The whole registration of a partition, written at every change of it.
 
@@ -120,7 +129,8 @@ class PartitionRegistration(Record):
     reported damage and have not reported themselves repaired since. ``given_up`` are the newest
     leader epochs that began with an operator's unclean election. ``losses`` counts the elections
     since which committed records may be lost: of a leader that was not complete, or in metadata
-    that were set back.
+    that were set back. ``unconfirmed`` are the newest terms in which nothing was committed and of
+    which a replica that is not in sync may still hold records, the present one among them.
     """
 
     TYPE: ClassVar[int] = 7
@@ -144,6 +154,7 @@ class PartitionRegistration(Record):
     damaged: tuple[NodeId, ...] = ()
     given_up: tuple[LeaderEpoch, ...] = ()
     losses: int = 0
+    unconfirmed: tuple[UnconfirmedTerm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from paceline.errors import ErrorCode
 from paceline.types import NO_EPOCH, BrokerEpoch, LeaderEpoch, NodeId
 from paceline.values import dataclass
 from paceline.wire.peer.replica import FetchPartition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication import refused_cuts
 from paceline_node.replication.leader import LeaderState
 from paceline_node.replication.replica_log import ReplicaLog
@@ -36,7 +37,9 @@ class FetchCheck:
 ACCEPTED = FetchCheck()
 
 
-def check_position(log: ReplicaLog, position: FetchPartition) -> FetchCheck:
+def check_position(
+    log: ReplicaLog, registration: PartitionRegistration, position: FetchPartition
+) -> FetchCheck:
     """Whether a leader's log joins on to one that ends there."""
     if position.fetch_offset < log.oldest_whole_offset:
         return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -47,7 +50,7 @@ def check_position(log: ReplicaLog, position: FetchPartition) -> FetchCheck:
             return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)
         epoch, end = found
         if epoch < last or end < position.fetch_offset:
-            longer = refused_cuts.is_longer(log.epochs, position, epoch)
+            longer = refused_cuts.is_longer(registration, log, position)
             return FetchCheck(diverging_epoch=epoch, diverging_end=end, follower_is_longer=longer)
     if position.fetch_offset > log.log_end_offset:
         return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)

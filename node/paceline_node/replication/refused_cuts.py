@@ -8,10 +8,11 @@ follower that would be cut learns how far both logs reach.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from paceline.errors import ErrorCode
-from paceline.types import NodeId
+from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.peer.replica import FetchedPartition, FetchPartition
 from paceline_node.controller.partition_change import RECOVERY_UNCONFIRMED
 from paceline_node.controller.records import PartitionRegistration
@@ -41,9 +42,27 @@ def counts_as_complete(me: NodeId, registration: PartitionRegistration | None) -
     return me in registration.isr or me in registration.elr
 
 
-def fork(epochs: EpochCache, log_end: int, answer: FetchedPartition) -> int:
-    """Where a log with these epochs is to be cut by a diverging answer."""
-    return truncation_point(epochs, log_end, answer.diverging_epoch, answer.diverging_end_offset)
+def unconfirmed_epochs(registration: PartitionRegistration) -> Collection[LeaderEpoch]:
+    """The epochs in which nothing was committed, while the present term is one of them; else none:
+    then its leader is right. Records of these make no log the longer one: whoever was elected
+    first, whatever its disk had lost, could write such for clients that wait for it alone."""
+    if registration.recovery != RECOVERY_UNCONFIRMED:
+        return frozenset()
+    told = [term.leader_epoch for term in registration.unconfirmed]
+    return frozenset((*told, registration.leader_epoch))
+
+
+def fork(
+    registration: PartitionRegistration, epochs: EpochCache, log_end: int, answer: FetchedPartition
+) -> int:
+    """Where a log with these epochs is to be cut by a diverging answer. What it has of unconfirmed
+    terms at its end goes first: only then can the leader tell whose log is longer."""
+    point = truncation_point(epochs, log_end, answer.diverging_epoch, answer.diverging_end_offset)
+    void = unconfirmed_epochs(registration)
+    if epochs.last_epoch not in void:
+        return point
+    counted = epochs.newest_outside(void, log_end)
+    return point if counted is None else max(point, counted.end)
 
 
 def judge(
@@ -79,19 +98,23 @@ def _lacks_committed(
         return True
     if answer.error != ErrorCode.NONE or answer.diverging_epoch < 0:
         return False
-    return fork(epochs, log_end, answer) < high_watermark
+    point = truncation_point(epochs, log_end, answer.diverging_epoch, answer.diverging_end_offset)
+    return point < high_watermark
 
 
-def is_longer(epochs: EpochCache, position: FetchPartition, diverging_epoch: int) -> bool:
-    """Whether a follower that is told ``diverging_epoch`` has the longer log: by the last epoch, or
-    in one epoch by the end, compared with the leader's log as it was when its term began."""
-    term = epochs.last_epoch
-    if position.last_fetched_epoch >= term:
+def is_longer(
+    registration: PartitionRegistration, log: ComparedLog, position: FetchPartition
+) -> bool:
+    """Whether the follower at ``position`` has a longer log than its leader, whose is ``log``: by
+    the last epoch, or in one epoch by the end. Unconfirmed terms do not count, the leader's present
+    one among them."""
+    void = unconfirmed_epochs(registration)
+    if not void or position.last_fetched_epoch in void:
         return False
-    before = epochs.epoch_before_last
-    if before < 0:
-        return epochs.last_start == 0  # there was nothing; else all of it has expired
-    return diverging_epoch == before
+    mine = log.epochs.newest_outside(void, log.log_end_offset)
+    if mine is None:
+        return log.epochs.first_start == 0  # there was nothing; else all of it has expired
+    return (position.last_fetched_epoch, position.fetch_offset) > mine
 
 
 def awaits_complete(

@@ -237,7 +237,7 @@ class Replica:
             return FetchCheck(ErrorCode.UNKNOWN_LEADER_EPOCH)
         if self._is_stale(leader, sender):
             return FetchCheck(ErrorCode.STALE_BROKER_EPOCH)
-        check = check_position(self.log, position)
+        check = check_position(self.log, leader.registration, position)
         if check is ACCEPTED and lacks_deletions(self.log, leader, sender.node, position):
             return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE, begin_anew=True)
         return check
@@ -412,7 +412,8 @@ class Replica:
     def _diverge(self, follower: FollowerState, answer: FetchedPartition) -> FetchOutcome:
         log = self.log
         end = log.log_end_offset
-        point = refused_cuts.fork(log.epochs, end, answer)
+        assert self.registration is not None
+        point = refused_cuts.fork(self.registration, log.epochs, end, answer)
         assert point >= follower.confirmed, (point, follower)  # I22
         if point >= end:
             # No round may leave the log as it was: a leader that says so contradicts itself.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -62,14 +62,18 @@ class EpochCache:
         return LeaderEpoch(self._epochs[-1]) if self._epochs else NO_EPOCH
 
     @property
-    def epoch_before_last(self) -> LeaderEpoch:
-        """The newest epoch but one; -1 when there is none."""
-        return LeaderEpoch(self._epochs[-2]) if len(self._epochs) > 1 else NO_EPOCH
+    def first_start(self) -> int:
+        """Where the oldest epoch begins; -1 when there is none."""
+        return self._starts[0] if self._starts else -1
 
-    @property
-    def last_start(self) -> int:
-        """Where the newest epoch begins; -1 when there is none."""
-        return self._starts[-1] if self._starts else -1
+    def newest_outside(self, epochs: Container[int], log_end_offset: int) -> EpochEnd | None:
+        """The newest epoch that is none of ``epochs``, and where it ends; None: there is none."""
+        end = log_end_offset
+        for epoch, start in zip(reversed(self._epochs), reversed(self._starts), strict=True):
+            if epoch not in epochs:
+                return EpochEnd(LeaderEpoch(epoch), end)
+            end = start
+        return None
 
     def assign(self, epoch: int, start: int) -> bool:
         """Note that ``epoch`` begins at ``start``; return whether the table changed.

@@ -143,3 +143,34 @@ async def test_older_metadata_is_told_by_the_incarnation_and_nobody_votes_by_it(
         after = json.loads((place / "meta.json").read_text())["directory_id"]
         assert after != before, "taken in as a new member"
         await nodes.in_sync("later", 0, 0, 1, 2)
+
+
+async def test_what_an_old_copy_wrote_alone_makes_it_no_longer_than_the_whole_one(tmp_path) -> None:
+    """After everybody went down it leads, without what was committed last, and takes a write for
+    which only it is asked. When the other replica is there that one has the longer log still."""
+    async with cluster(tmp_path) as nodes:
+        async with NativeConnection(nodes.up[0].addresses["native"]) as connection:
+            wish = CreateTopic("orders", 1, 2, {"min.insync.replicas": "2"})
+            await connection.call(NativeApi.CREATE_TOPIC, wish, TopicCreated)
+        old = await nodes.leader("orders", 0)
+        (whole,) = {*(await nodes.partition("orders", 0)).replicas} - {old}
+        (third,) = {0, 1, 2} - {old, whole}
+        await nodes.in_sync("orders", 0, old, whole)
+        await _write(nodes, 0, 20)
+        backup = tmp_path / "backup"
+        shutil.copytree(data_dir(tmp_path, old), backup)
+        await _write(nodes, 20, 40)
+        await nodes.crash(0, 1, 2)
+        shutil.rmtree(data_dir(tmp_path, old))
+        shutil.copytree(backup, data_dir(tmp_path, old))
+
+        await nodes.start_all((old, third))
+        assert await nodes.leader("orders", 0) == old
+        async with nodes.v1(old) as client:
+            await client.ok("PRODUCE", "orders k:alone acks=1")
+        await nodes.crash(old, third)
+        await nodes.start_all((old, whole, third))
+        await nodes.in_sync("orders", 0, old, whole)
+        async with nodes.v1(await nodes.leader("orders", 0)) as client:
+            shown = await client.ok("CONSUME", "orders 0 0 max=100")
+        assert shown["messages"] == ",".join(f"{n}:{n}" for n in range(40))

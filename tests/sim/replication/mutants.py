@@ -20,6 +20,7 @@ from paceline_cluster.sim.replicas.broker import SimBroker
 from paceline_cluster.sim.replicas.oracle import Oracle
 from paceline_cluster.sim.replicas.runs import (
     AGED,
+    AGED_ALONE,
     LOSSY_SMALL,
     MIN_ISR,
     MIXED,
@@ -202,7 +203,7 @@ def _check_without_epoch(self: Replica, sender: FollowerIdentity, position: Any)
         return FetchCheck(ErrorCode.UNKNOWN_LEADER_EPOCH)
     if self._is_stale(self.leader, sender):
         return FetchCheck(ErrorCode.STALE_BROKER_EPOCH)
-    return check_position(self.log, position)
+    return check_position(self.log, self.leader.registration, position)
 
 
 def _accepts_without_nonce(
@@ -233,7 +234,7 @@ def _truncated_to_high_watermark() -> Iterator[None]:
             self.log.truncate(self.high_watermark)
         return take(self, registered, now)
 
-    def no_divergence(log: ReplicaLog, position: Any) -> FetchCheck:
+    def no_divergence(log: ReplicaLog, seen: PartitionRegistration, position: Any) -> FetchCheck:
         return ACCEPTED
 
     with (
@@ -346,6 +347,11 @@ def _taint_forgotten() -> Iterator[None]:
         yield
 
 
+def _present_term_alone(registration: Any) -> frozenset[int]:
+    open_now = registration.recovery == partition_change.RECOVERY_UNCONFIRMED
+    return frozenset({registration.leader_epoch} if open_now else ())
+
+
 EARLY = (
     Mutant(
         "HW without min ISR",
@@ -394,6 +400,12 @@ MIDDLE = (
     Mutant("log end counted in mode group", POWER_ALL, 50, _log_end_counted),
     Mutant("committed records cut", AGED, 50, _obeys(FetchOutcome.LACKING)),
     Mutant("longer logs cut", AGED, 100, _obeys(FetchOutcome.LONGER), seed=62),
+    Mutant(
+        "former unconfirmed terms count",
+        AGED_ALONE,
+        200,
+        _set(refused_cuts, "unconfirmed_epochs", _present_term_alone),
+    ),
 )
 """Found within 5 to 50 seeds of the profile that is biased to them."""
 

@@ -159,3 +159,37 @@ def test_where_an_operator_keeps_it_from_leading_the_leader_stays() -> None:
     longer(bench, 1)
     partition = bench.partition()
     assert (partition.leader, partition.isr, partition.recovery) == (0, (0,), RECOVERY_CLEAN)
+
+
+# --- what was written in unconfirmed terms --------------------------------------------------------
+
+
+def unconfirmed(bench: Bench) -> list[tuple[int, int]]:
+    return [(term.leader_epoch, term.leader) for term in bench.partition().unconfirmed]
+
+
+def test_terms_are_remembered_until_all_replicas_are_in_sync() -> None:
+    bench = after_all_went_down()
+    first = bench.partition().leader_epoch
+    assert unconfirmed(bench) == [(first, 0)]
+    bench.fence(0)
+    bench.start(2)
+    second = bench.partition().leader_epoch
+    assert bench.partition().leader == 2
+    assert unconfirmed(bench) == [(first, 0), (second, 2)]
+    assert bench.propose((1, 2)) == ErrorCode.NONE
+    assert unconfirmed(bench) == [(first, 0)], "node 0 may still have what it wrote"
+    bench.start(0)
+    assert unconfirmed(bench) == [(first, 0)]
+    assert bench.propose((0, 1, 2)) == ErrorCode.NONE
+    assert unconfirmed(bench) == []
+
+
+def test_what_a_confirmed_leader_wrote_before_counts_again() -> None:
+    bench = after_all_went_down()
+    bench.fence(0)
+    bench.start(0)
+    assert bench.partition().leader == 0
+    assert [leader for _, leader in unconfirmed(bench)] == [0, 0]
+    assert bench.propose((0, 1)) == ErrorCode.NONE
+    assert unconfirmed(bench) == []

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.types import NodeId
+from paceline.types import LeaderEpoch, NodeId
 from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.controller.partition_change import RECOVERY_UNCLEAN, RECOVERY_UNCONFIRMED
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.records import PartitionRegistration, UnconfirmedTerm
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.refused_cuts import PATIENCE_S
 from paceline_node.replication.replica import Replica
@@ -62,6 +62,38 @@ def test_what_the_leader_writes_in_its_term_makes_it_no_longer(
 def test_the_shorter_log_is_cut(logs: tuple[Epochs, Epochs]) -> None:
     leader, follower = pair(*logs, OPEN)
     assert fetch_once(leader, follower) is FetchOutcome.TRUNCATED
+
+
+OF_ITS_OWN = replace(OPEN, unconfirmed=(UnconfirmedTerm(LeaderEpoch(3), NodeId(0)),))
+"""Node 0 led a term before, all alone; then everybody went down again."""
+VOID = {
+    "the leader wrote in it": ((1, 1, 3), (1, 1, 1, 1, 1)),
+    "all that the leader has is of it": ((3,), (1,)),
+}
+
+
+@pytest.mark.parametrize("logs", VOID.values(), ids=VOID)
+def test_what_was_written_in_unconfirmed_terms_makes_no_log_longer(
+    logs: tuple[Epochs, Epochs],
+) -> None:
+    leader, follower = pair(*logs, OF_ITS_OWN)
+    assert fetch_once(leader, follower) is FetchOutcome.LONGER
+
+
+@pytest.mark.parametrize(
+    "logs", [((1, 1, 1), (1, 1, 3)), ((1, 1, 2), (1, 1, 3)), ((1, 1, 2), (1, 1, 1, 3))]
+)
+def test_a_follower_is_no_longer_by_them_either(logs: tuple[Epochs, Epochs]) -> None:
+    leader, follower = pair(*logs, OF_ITS_OWN)
+    assert fetch_once(leader, follower) is FetchOutcome.TRUNCATED
+    assert fetch_once(leader, follower, nonce=2) is not FetchOutcome.LONGER
+
+
+def test_below_them_a_follower_may_be_longer() -> None:
+    leader, follower = pair((1, 1), (1, 1, 1, 3, 3), OF_ITS_OWN)
+    assert fetch_once(leader, follower) is FetchOutcome.TRUNCATED
+    assert [epoch for epoch, _ in log_of(follower).records] == [1, 1, 1]
+    assert fetch_once(leader, follower, nonce=2) is FetchOutcome.LONGER
 
 
 class Withholding(SimLog):

@@ -200,4 +200,4 @@ def test_the_leaders_table_is_taken_where_it_says_something_else(
     assert all(table.epoch_at(at) == other.epoch_at(at) for at in both)
     assert table.conflict(other, end) is None
     assert table == EpochCache(table.entries)
-    assert table.last_start < end
+    assert table.entries[-1].start < end

@@ -61,6 +61,8 @@ class SimBroker:
         self.life = 0
         self.alive = False
         self.paused = False
+        self.acks_leader = 0.0
+        """How many writes wait for the leader alone (0 to 1)."""
         self.has_aged = False
         """It may lack what it acknowledged, and does not know that."""
         self.acknowledged: Callable[[Pending], None] = lambda pending: None
@@ -329,13 +331,17 @@ class SimBroker:
         replica = self.replica
         if replica is None or replica.leader is None:
             return
+        rng = self.world.rng
+        waits_for_all = not self.acks_leader or rng.random() >= self.acks_leader
+        acks = Acks.ALL if waits_for_all else Acks.LEADER
         try:
-            replica.check_produce(Acks.ALL, replica.leader.registration.min_isr)
+            replica.check_produce(acks, replica.leader.registration.min_isr)
         except (NotLeader, NotEnoughReplicas):
             return
-        value = self.world.rng.getrandbits(48)
+        value = rng.getrandbits(48)
         offset = self.log.append(replica.leader_epoch, value)
-        self.pending.append(Pending(replica.leader_epoch, offset, value))
+        if waits_for_all:
+            self.pending.append(Pending(replica.leader_epoch, offset, value))
         self._grown()
 
     def _grown(self) -> None:

@@ -39,6 +39,8 @@ class Profile:
     age: float = 0.0
     again: float = 0.0
     mover: float = 0.0
+    acks_leader: float = 0.0
+    """Writes that wait for the leader alone, and are taken where nothing can be committed."""
     down_s: tuple[float, float] = (0.0, 0.8)
     pause_s: tuple[float, float] = (0.1, 1.5)
     modes: tuple[FlushMode, ...] = (FlushMode.GROUP, FlushMode.INTERVAL)
@@ -117,6 +119,8 @@ AGED = Profile(
     down_s=(0.0, 0.5),
 )
 """One disk at a time is as it was some time ago, most often after all were killed."""
+AGED_ALONE = replace(AGED, name="aged-alone", acks_leader=0.3, kill_all=0.2)
+"""Whoever leads alone meanwhile takes writes for which only it is asked."""
 PROFILES = {
     profile.name: profile
     for profile in (
@@ -129,6 +133,7 @@ PROFILES = {
         RESTARTS,
         REJECTED,
         AGED,
+        AGED_ALONE,
     )
 }
 
@@ -150,6 +155,7 @@ class Run:
             SimBroker(self.world, self.authority, node, self.mode) for node in range(count)
         ]
         for broker in self.brokers:
+            broker.acks_leader = profile.acks_leader
             broker.others = {other.node: other for other in self.brokers if other is not broker}
         self.oracle = Oracle(self.world, self.authority, self.brokers)
         self._lossy: set[int] = set()
