@@ -405,6 +405,7 @@ MIDDLE = (
         AGED_ALONE,
         200,
         _set(refused_cuts, "unconfirmed_epochs", _present_term_alone),
+        seed=30,
     ),
 )
 """Found within 5 to 50 seeds of the profile that is biased to them."""
