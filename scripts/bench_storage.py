@@ -27,6 +27,7 @@ from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
+from paceline_node.storage.opening import create_log, open_log
 from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.torn import Ending
@@ -43,7 +44,7 @@ def env_at(directory: str) -> Env:
 async def new_log(directory: str) -> tuple[Env, Log]:
     shutil.rmtree(directory, ignore_errors=True)
     env = env_at(directory)
-    return env, await Log.create(env, PATH, IDENTITY, LogSettings())
+    return env, await create_log(env, PATH, IDENTITY, LogSettings())
 
 
 def percentiles(durations: Sequence[float]) -> str:
@@ -111,7 +112,7 @@ async def opening(directory: str, batch_bytes: int) -> None:
 async def open_once(directory: str, name: str, hints: RecoveryHints) -> None:
     env = env_at(directory)
     started = time.perf_counter()
-    log = await Log.open(env, PATH, LogSettings(), hints)
+    log = await open_log(env, PATH, LogSettings(), hints)
     duration = time.perf_counter() - started
     scanned = log.recovery.scanned_bytes / 1e6
     print(f"  open after {name}: {duration * 1e3:.1f} ms, {scanned:.0f} MB read")

@@ -8,6 +8,7 @@ batches may be stored is judged by the parts (``sequences.py``, ``transactions.p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from paceline.errors import (
     LeaderChangedAfterAppend,
@@ -41,7 +42,7 @@ class Appends:
 
     def __init__(
         self,
-        context: PartitionContext,
+        context: PartitionContext[Any],
         topic: str,
         replica: Replica,
         log: Log,

@@ -36,7 +36,7 @@ class Compactions:
     def __init__(
         self,
         env: Env,
-        context: PartitionContext,
+        context: PartitionContext[Partition],
         *,
         find: Callable[[PartitionKey], Partition | None],
         hosted: Callable[[], Iterable[Partition]],

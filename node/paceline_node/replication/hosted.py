@@ -75,7 +75,7 @@ class PartitionTable:
 
     def __init__(
         self,
-        context: PartitionContext,
+        context: PartitionContext[Partition],
         store: MetadataStore,
         directory: LogDirectory,
         flusher: Flusher,

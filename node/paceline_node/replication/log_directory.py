@@ -29,6 +29,7 @@ from paceline_node.storage.log_file import is_unreadable
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.marks import NAME as MARKS
 from paceline_node.storage.marks import DurableMarks
+from paceline_node.storage.opening import create_log, open_log
 from paceline_node.storage.partition_file import PartitionIdentity, write_identity
 from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.room import when_there_is_room
@@ -110,7 +111,7 @@ class LogDirectory:
             async with slots:
                 try:
                     log = logs[key] = await when_there_is_room(
-                        partial(Log.open, self._env, path, settings, hints)
+                        partial(open_log, self._env, path, settings, hints)
                     )
                 except ForeignLog as error:
                     await self._set_aside_foreign(path, str(error))
@@ -330,7 +331,7 @@ class LogDirectory:
             await self._set_aside(path, "a new log is made in its place")
         key = (identity.topic_id, identity.partition)
         try:
-            log = await Log.create(self._env, path, identity, settings)
+            log = await create_log(self._env, path, identity, settings)
             # Listed before it is used, and not before it is there: what is listed and not there
             # was lost. Nor before it has a mark: what is listed and has none lost it.
             mark = self.marks.of(key, log.marked)

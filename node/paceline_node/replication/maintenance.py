@@ -54,7 +54,7 @@ class Maintenance:
     def __init__(
         self,
         env: Env,
-        context: PartitionContext,
+        context: PartitionContext[Partition],
         directory: LogDirectory,
         flusher: Flusher,
         health: Health,

@@ -179,7 +179,7 @@ class ReplicaManager:
         identity: ReplicationIdentity,
         session_valid: Callable[[], bool],
         settings: ReplicationSettings,
-    ) -> PartitionContext:
+    ) -> PartitionContext[Partition]:
         return PartitionContext(
             env=env,
             node_id=identity.node_id,
@@ -370,7 +370,7 @@ class ReplicaManager:
             self._disk_failed(error)
 
 
-class _Events(PartitionEvents):
+class _Events(PartitionEvents[Partition]):
     """Tells the parts of a manager, which are made of the context that this is part of."""
 
     def __init__(self, manager: ReplicaManager) -> None:

@@ -54,7 +54,7 @@ class Partition:
 
     def __init__(
         self,
-        context: PartitionContext,
+        context: PartitionContext[Partition],
         topic: str,
         log: Log,
         config: TopicConfig,

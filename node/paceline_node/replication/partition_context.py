@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from paceline.types import LeaderEpoch, NodeId
 from paceline.values import dataclass
@@ -18,8 +18,9 @@ from paceline_node.storage.log import Log
 from paceline_node.storage.reading import LogSlice
 from paceline_node.storage.transactions import AbortedTransaction
 
-if TYPE_CHECKING:
-    from paceline_node.replication.partition import Partition
+P = TypeVar("P")
+"""What a partition of the node is: ``partition.py``'s, which is built on this."""
+P_contra = TypeVar("P_contra", contravariant=True)
 
 
 class ReadResult(NamedTuple):
@@ -35,32 +36,32 @@ class ReadResult(NamedTuple):
     aborted: Sequence[AbortedTransaction] = ()
 
 
-class PartitionEvents(Protocol):
+class PartitionEvents(Protocol[P_contra]):
     """What happens in the partitions of a node, for those who act on it. All calls are synchronous
     and cheap."""
 
     def request_flush(self, log: Log) -> None:
         """Something was appended that is to be synced."""
 
-    def tell_followers(self, partition: Partition) -> None:
+    def tell_followers(self, partition: P_contra) -> None:
         """There may be records, or another role, for them to learn of."""
 
-    def advanced(self, partition: Partition) -> None:
+    def advanced(self, partition: P_contra) -> None:
         """The high watermark or the log start moved."""
 
-    def proposing(self, partition: Partition) -> None:
+    def proposing(self, partition: P_contra) -> None:
         """A proposal is pending."""
 
-    def durable(self, partition: Partition) -> None:
+    def durable(self, partition: P_contra) -> None:
         """A follower's durable offset moved, or its log start on disk."""
 
     def start_moved(self) -> None:
         """A log start is to be written down."""
 
-    def suspect(self, partition: Partition, offset: int) -> None:
+    def suspect(self, partition: P_contra, offset: int) -> None:
         """The batch at ``offset`` does not hold."""
 
-    def unreadable(self, partition: Partition, offset: int, reason: str) -> None:
+    def unreadable(self, partition: P_contra, offset: int, reason: str) -> None:
         """The disk cannot give bytes of the segment that begins at ``offset``."""
 
     def append_failed(self, log: Log) -> None:
@@ -74,7 +75,7 @@ class PartitionEvents(Protocol):
 
 
 @dataclass(slots=True)
-class PartitionContext:
+class PartitionContext(Generic[P]):
     """What all partitions of a node share. ``simulate`` is on while this is the only registered
     node and simulated slots are allowed (DESIGN 8). ``burst`` joins the answers that one step
     gives. ``shares``: how many producers each client has."""
@@ -84,7 +85,7 @@ class PartitionContext:
     deadlines: Deadlines
     admission: Admission
     burst: Burst
-    events: PartitionEvents
+    events: PartitionEvents[P]
     traffic: Callable[[str], TopicTraffic]
     lag_max_s: float
     acks1_early: bool = False

@@ -44,7 +44,7 @@ class Proposals:
     def __init__(
         self,
         env: Env,
-        context: PartitionContext,
+        context: PartitionContext[Partition],
         controller: ControllerCalls,
         broker_epoch: Callable[[], BrokerEpoch],
     ) -> None:

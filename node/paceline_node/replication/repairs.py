@@ -72,7 +72,7 @@ class Repairs:
     def __init__(
         self,
         env: Env,
-        context: PartitionContext,
+        context: PartitionContext[Partition],
         links: PeerLinks,
         controller: ControllerCalls,
         *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from paceline_node.replication.isr import SimulatedSlots
 from paceline_node.replication.partition_context import PartitionContext
@@ -14,7 +15,7 @@ class Simulation:
     """The vacant slots of one partition. ``settle`` is told when one has moved."""
 
     def __init__(
-        self, context: PartitionContext, replica: Replica, log: Log, settle: Callable[[], None]
+        self, context: PartitionContext[Any], replica: Replica, log: Log, settle: Callable[[], None]
     ) -> None:
         self._context = context
         self._replica = replica

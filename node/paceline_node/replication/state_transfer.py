@@ -68,7 +68,7 @@ class StateTransfers:
     def __init__(
         self,
         env: Env,
-        context: PartitionContext,
+        context: PartitionContext[Partition],
         links: PeerLinks,
         *,
         find: Callable[[PartitionKey], Partition | None],

@@ -29,7 +29,6 @@ from paceline_node.storage import (
     epoch_file,
     offset_assignment,
     reading,
-    settling,
     table_cuts,
 )
 from paceline_node.storage.damage import DamagedRange
@@ -38,11 +37,11 @@ from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log_failure import LogFailure
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.offset_assignment import Appended, Placed
-from paceline_node.storage.partition_file import PartitionIdentity, read_metadata, write_identity
+from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.producers import FrozenTable, read_detail
 from paceline_node.storage.reading import LocalSlice
-from paceline_node.storage.recovery import Recovered, recover
-from paceline_node.storage.recovery_report import RecoveryHints, RecoveryReport
+from paceline_node.storage.recovery import Recovered
+from paceline_node.storage.recovery_report import RecoveryReport
 from paceline_node.storage.repair import Replaced
 from paceline_node.storage.retention import RetentionLimits, expired_count
 from paceline_node.storage.segment import Hole, Segment
@@ -51,7 +50,7 @@ from paceline_node.storage.tiers import Tiers
 
 
 class Log:
-    """An open log. Create with :meth:`create` or :meth:`open`; end with :meth:`close`."""
+    """An open log, made by ``opening.py``; end with :meth:`close`."""
 
     def __init__(
         self,
@@ -60,6 +59,7 @@ class Log:
         identity: PartitionIdentity,
         settings: LogSettings,
         parts: Recovered,
+        durability: Durability,
     ) -> None:
         self._env = env
         self._disk = env.disk
@@ -79,7 +79,7 @@ class Log:
         self.compaction, self.notes_lock = parts.compaction, checkpoint.new_lock()
         self.log_start_offset = self._written_start = parts.segments[0].base_offset
         self._epochs_written = parts.epochs_on_disk
-        self._durability = Durability(path, self.log_start_offset)
+        self._durability = durability
         self.checkpointed: dict[int, int] = {}  # the active segment's size then, by base offset
         self._files = SegmentFiles(env.disk, path, parts.segments, self._durability)
         self.tiers = Tiers(self)
@@ -89,43 +89,7 @@ class Log:
     def __repr__(self) -> str:
         return f"<Log {self.identity} {self.log_start_offset}..{self.log_end_offset}>"
 
-    # --- opening and closing --------------------------------------------------------------------
-
-    @classmethod
-    async def create(
-        cls, env: Env, path: str, identity: PartitionIdentity, settings: LogSettings
-    ) -> Log:
-        """Make the directory of a new, empty log. Raises OSError.
-
-        A crash or cancellation in between leaves a directory that :meth:`open` accepts, or one
-        without ``partition.metadata``, which holds no record.
-        """
-        env.disk.mkdir(path)
-        await write_identity(env.disk, path, identity)
-        await env.disk.fsync_dir(path.rpartition("/")[0])
-        return await cls.open(env, path, settings, RecoveryHints())
-
-    @classmethod
-    async def open(cls, env: Env, path: str, settings: LogSettings, hints: RecoveryHints) -> Log:
-        """Open and recover a log; ``log.recovery`` says what was found.
-
-        A damaged log opens and is readable outside ``log.damaged``. Raises OSError, and
-        CorruptMessage when ``partition.metadata`` cannot be read.
-        """
-        metadata = await read_metadata(env.disk, path)
-        parts = await recover(env.disk, path, metadata.owner, hints, settings.index_interval_bytes)
-        now_ms = env.host.wall_ms()
-        for segment in parts.segments:
-            segment.opened(now_ms)
-        log = cls(env, path, metadata.identity, settings, parts)
-        try:
-            with log.disk_errors():
-                await settling.settle(env.disk, log, log._durability, parts, hints)
-                await settling.raise_version(env.disk, log, metadata.version)
-        except BaseException:
-            log.abandon()
-            raise
-        return log
+    # --- closing ----------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Flush everything and write all checkpoints, so that the next open may be ``clean``.
@@ -137,7 +101,7 @@ class Log:
                 self._failure.check()
                 with contextlib.suppress(StorageFull):  # the next open reads more instead
                     self.seal_files(self._files.active)
-            await settling.sync(self._disk, self)
+            await self.sync()
             await self.state.write_due()
             await self.write_epochs()
         finally:
@@ -511,10 +475,32 @@ class Log:
             with contextlib.suppress(StorageError):  # it is noted in ``failed``
                 self.advance_start(self.log_start_offset)
 
+    async def sync(self) -> None:
+        """Sync all there is, where no flusher does. Raises OSError."""
+        ticket = self.files_to_sync()
+        await self._disk.sync(ticket.files)
+        if ticket.directory is not None:
+            await self._disk.fsync_dir(ticket.directory)
+        self.synced(ticket)
+
     async def checkpoint(self) -> int:
         """Write what a recovery point relies on; return the offset it may name, unless the high
         watermark is lower: a truncation never goes below that. Raises OSError."""
-        return await settling.checkpoint(self)
+        durable = self.durable_offset
+        self._checkpoint_active()
+        await self.write_epochs()
+        return min(durable, self.durable_offset)
+
+    def _checkpoint_active(self) -> None:
+        """Write indexes and producers as they are; the next flush makes them durable. Without them,
+        or with torn ones, recovery only reads more."""
+        active = self.segments[-1]
+        grown = active.size - self.checkpointed.get(active.base_offset, 0)
+        if grown < self.settings.checkpoint_bytes or self.failed is not None:
+            return
+        with self.disk_errors(), contextlib.suppress(StorageFull):
+            self.seal_files(active)
+            self.checkpointed = {active.base_offset: active.size}
 
     async def write_epochs(self) -> None:
         """Write the epoch table down, if that has not been done. Raises OSError."""

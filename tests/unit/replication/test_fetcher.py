@@ -27,6 +27,7 @@ from paceline_node.replication.partition import Partition, PartitionContext
 from paceline_node.replication.partition_context import PartitionEvents
 from paceline_node.storage.log import Log
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.opening import create_log
 from paceline_node.storage.partition_file import PartitionIdentity
 from tests.sim.replication.build import broker
 from tests.unit.peers.memory_network import CLUSTER, SECRET, MemoryNetwork, identity
@@ -81,7 +82,7 @@ class Leader:
         session.respond(frame, ReplicaFetched(request.nonce, told), records)
 
 
-class Quiet(PartitionEvents):
+class Quiet(PartitionEvents[Partition]):
     """Nobody acts on anything; the disk is to be sound."""
 
     def unreadable(self, partition: Partition, offset: int, reason: str) -> None:
@@ -122,7 +123,7 @@ class Follower:
         disk = MemoryDisk()
         disk.mkdir("topics")
         topic = TopicId(UUID(int=7))
-        log = await Log.create(
+        log = await create_log(
             env_on(disk), f"topics/t-{number}", PartitionIdentity(topic, "t", number), SMALL
         )
         made = Partition(self._context(), "t", log, TopicConfig.of({}))
@@ -133,7 +134,7 @@ class Follower:
         made.apply(registration, {node: broker(node) for node in nodes})
         return made
 
-    def _context(self) -> PartitionContext:
+    def _context(self) -> PartitionContext[Partition]:
         return PartitionContext(
             env_on(MemoryDisk()),
             FOLLOWER,

@@ -13,6 +13,7 @@ from paceline_node.storage import layout
 from paceline_node.storage.layout import DirectoryMeta, Offsets, PartitionKey
 from paceline_node.storage.log import Log
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.opening import create_log
 from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.world import SMALL, batch, env_on, flush
@@ -419,7 +420,7 @@ async def test_a_power_cut_before_anything_was_listed_leaves_new_partitions_new(
     """Assigned, perhaps made, never used: nobody may wait for an operator because of it."""
     for seed in range(40):
         process = await first()
-        log = await Log.create(
+        log = await create_log(
             env_on(process.disk),
             layout.partition_path("orders", TOPIC, 0),
             PartitionIdentity(TOPIC, "orders", 0),

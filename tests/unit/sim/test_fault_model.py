@@ -179,7 +179,7 @@ def _makes(node: ast.Call) -> bool:
         "checkpoint.write",
         "checkpoint.replace",
         "checkpoint.create_unsynced",
-        "Log.create",
+        "create_log",
     )
 
 

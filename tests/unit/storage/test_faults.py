@@ -20,6 +20,7 @@ from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.opening import create_log
 from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.world import SMALL, batch, content, env_on, flush, new_log, reopen
@@ -312,7 +313,7 @@ async def logs_of(disk: MemoryDisk, count: int) -> tuple[Env, list[Log]]:
     logs = []
     for number in range(count):
         identity = PartitionIdentity(TopicId(UUID(int=1)), "orders", number)
-        logs.append(await Log.create(env, f"topics/orders-{number}", identity, LogSettings()))
+        logs.append(await create_log(env, f"topics/orders-{number}", identity, LogSettings()))
     return env, logs
 
 

@@ -13,9 +13,9 @@ from paceline.types import NodeId, TopicId
 from paceline_node.storage import checkpoint, incarnation, layout
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.layout import DirectoryMeta, Offsets
-from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.opening import create_log
 from paceline_node.storage.partition_file import PartitionIdentity
 from tests.unit.storage.world import batch, env_on
 
@@ -68,7 +68,7 @@ async def test_partitions_and_strays(tmp_path: Path) -> None:
         for number in (0, 1):
             path = layout.partition_path("orders", TOPIC, number)
             identity = PartitionIdentity(TOPIC, "orders", number)
-            log = await Log.create(env, path, identity, LogSettings())
+            log = await create_log(env, path, identity, LogSettings())
             log.append_leader(batch(), 1, 1_000)
             await log.close()
             paths.append(path)

@@ -14,6 +14,7 @@ from paceline_node.storage import log_state, producer_file
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.opening import open_log
 from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.turns import Turns
@@ -223,7 +224,7 @@ async def test_an_anchor_is_of_a_term_that_no_table_on_disk_knows(ending: Ending
     assert (marked.epoch, marked.epoch_start) == (2, 4)
     disk.kill()
     hints = RecoveryHints(ending, recovery_point=6, checkpoint=2, mark=marked, log_start=4)
-    again = await Log.open(env_on(disk), PATH, SMALL, hints)
+    again = await open_log(env_on(disk), PATH, SMALL, hints)
     assert not again.is_damaged
     await again.write_state()
     assert again.state_offset == 4

@@ -7,8 +7,8 @@ import pytest
 from paceline_node.storage import epoch_file
 from paceline_node.storage.durability import Marked
 from paceline_node.storage.epochs import EpochStart
-from paceline_node.storage.log import Log
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.opening import open_log
 from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.test_recovery import FIRST, ONE_FILE, bounds, restore, written
@@ -30,7 +30,7 @@ async def test_the_mark_knows_the_newest_epoch(ending: Ending) -> None:
         position, start = edges[number]
         rotten = whole[: position + 12] + epoch.to_bytes(4, "big") + whole[position + 16 :]
         restore(disk, {**kept, FIRST.rpartition("/")[2]: rotten})
-        log = await Log.open(env_on(disk), PATH, ONE_FILE, hints)
+        log = await open_log(env_on(disk), PATH, ONE_FILE, hints)
         assert [(d.start, d.end) for d in log.damaged] == [(start, edges[number + 1][1])], epoch
         assert log.epochs.entries[-1] == (3, edges[4][1])
         disk.kill()
@@ -43,7 +43,7 @@ async def test_an_epoch_table_older_than_a_clean_stop_is_not_believed() -> None:
     older = [EpochStart(1, 0), EpochStart(2, edges[2][1])]
     await epoch_file.write(disk, PATH, IDENTITY.owner, older)
     hints = RecoveryHints(Ending.CLEAN, recovery_point=12, mark=Marked(12, 3, edges[4][1]))
-    log = await Log.open(env_on(disk), PATH, ONE_FILE, hints)
+    log = await open_log(env_on(disk), PATH, ONE_FILE, hints)
     assert log.epochs.entries[-1] == (3, edges[4][1])
     assert not log.damaged
     log.abandon()
@@ -59,6 +59,6 @@ async def test_one_batch_that_speaks_against_the_table_is_damaged(ending: Ending
     rotten = whole[: position + 12] + (3).to_bytes(4, "big") + whole[position + 16 :]
     disk.overwrite(FIRST, rotten)
     hints = RecoveryHints(ending, recovery_point=12, checkpoint=end, mark=Marked(12, 3, end))
-    log = await Log.open(env_on(disk), PATH, ONE_FILE, hints)
+    log = await open_log(env_on(disk), PATH, ONE_FILE, hints)
     assert [(each.start, each.end) for each in log.damaged] == [(start, end)]
     log.abandon()

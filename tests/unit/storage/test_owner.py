@@ -18,6 +18,7 @@ from paceline_node.storage.durability import Marked
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.opening import create_log, open_log
 from paceline_node.storage.partition_file import NAME as METADATA
 from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.producer_file import IncomingSnapshot
@@ -45,7 +46,7 @@ class Node:
 
     async def write(self, path: str, who: PartitionIdentity, producer: int, epoch: int) -> Log:
         """A log of ``COUNT`` batches; the last ones are of ``epoch``."""
-        log = await Log.create(env_on(self.disk), path, who, SETTINGS)
+        log = await create_log(env_on(self.disk), path, who, SETTINGS)
         for number in range(COUNT):
             value = batch(producer=(producer, 0, number), value=b"%05d" % producer)
             log.append_leader(value, epoch if number > 9 else 1, 1_000)
@@ -84,7 +85,7 @@ class Node:
             hints = RecoveryHints(
                 ending, recovery_point=mark.offset, mark=mark, log_start=self.start
             )
-        return await Log.open(env_on(self.disk), path, SETTINGS, hints)
+        return await open_log(env_on(self.disk), path, SETTINGS, hints)
 
 
 @ENDINGS
@@ -183,7 +184,7 @@ async def test_an_offset_index_of_another_log_leads_to_the_right_records(ending:
     node.disk.mkdir("topics")
     await node.disk.fsync_dir("")
     for path, who, counts in ((HERE, MINE, (1, 3)), (THERE, OTHER, (3, 1))):
-        log = await Log.create(env_on(node.disk), path, who, SETTINGS)
+        log = await create_log(env_on(node.disk), path, who, SETTINGS)
         for count in counts * 8:
             log.append_leader(batch(count, value=b"v" * (40 if count == 1 else 20)), 1, 1_000)
         await flush(log, node.disk)

@@ -14,6 +14,7 @@ from paceline_node.storage.durability import Durability
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.opening import open_log
 from paceline_node.storage.recovery_report import RecoveryHints, RecoveryReport
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.world import PATH, ask, batch, content, env_on, flush, new_log, reopen
@@ -180,7 +181,7 @@ async def test_a_kill_without_a_mark_explains_a_batch_cut_short_and_no_more() ->
     hints = RecoveryHints(Ending.KILLED, mark_exact=False)
     for size in range(position + 1, len(whole)):
         disk.overwrite(FIRST, whole[:size])
-        log = await Log.open(env_on(disk), PATH, ONE_FILE, hints)
+        log = await open_log(env_on(disk), PATH, ONE_FILE, hints)
         assert (log.log_end_offset, log.damaged) == (start, ())
         assert log.recovery.doubtful_tail
         disk.kill()
@@ -188,7 +189,7 @@ async def test_a_kill_without_a_mark_explains_a_batch_cut_short_and_no_more() ->
         disk = MemoryDisk()
         await written(disk)
         disk.overwrite(FIRST, whole[:at] + bytes([whole[at] ^ 0x11]) + whole[at + 1 :])
-        log = await Log.open(env_on(disk), PATH, ONE_FILE, hints)
+        log = await open_log(env_on(disk), PATH, ONE_FILE, hints)
         assert [each.start for each in log.damaged] == [start]
         assert not log.recovery.doubtful_tail
         log.abandon()

@@ -16,6 +16,7 @@ from paceline_node.storage.layout import PartitionKey
 from paceline_node.storage.log import Log
 from paceline_node.storage.marks import DurableMarks
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.opening import open_log
 from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.test_recovery import FIRST, ONE_FILE, bounds, written
@@ -35,7 +36,7 @@ async def opened(
         mark=marked,
         mark_exact=exact,
     )
-    return await Log.open(env_on(disk), PATH, ONE_FILE, hints)
+    return await open_log(env_on(disk), PATH, ONE_FILE, hints)
 
 
 async def log_of_three_epochs() -> tuple[MemoryDisk, Sequence[int]]:

@@ -13,6 +13,7 @@ from paceline_node.storage import scrubbing
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.opening import create_log, open_log
 from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.times import TimesInDoubt
@@ -85,7 +86,7 @@ async def new_log(
     disk = disk or MemoryDisk()
     disk.mkdir("topics")
     await disk.fsync_dir("")
-    return await Log.create(env_on(disk, host), PATH, IDENTITY, settings)
+    return await create_log(env_on(disk, host), PATH, IDENTITY, settings)
 
 
 async def reopen(
@@ -107,7 +108,7 @@ async def reopen(
         removed_to=removed_to,
         disk_failed=disk_failed,
     )
-    return await Log.open(env_on(disk, host), PATH, settings, hints)
+    return await open_log(env_on(disk, host), PATH, settings, hints)
 
 
 async def flush(log: Log, disk: Disk) -> None:

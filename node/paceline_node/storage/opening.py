@@ -1,33 +1,72 @@
-"""What is made durable of a log at its opening, at checkpoints and at its end, besides what the
-flusher does."""
+"""Making a log, opening it, and making durable what recovery decided."""
 
 from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import trio
 
 from paceline.errors import CorruptMessage, StorageFull
 from paceline.wire.batch_header import HEADER_BYTES, read_header
-from paceline_node.env import Disk
+from paceline_node.env import Disk, Env
 from paceline_node.storage import compaction_file, damage, epoch_file
-from paceline_node.storage.partition_file import VERSION, write_identity
-from paceline_node.storage.recovery import Recovered
+from paceline_node.storage.durability import Durability
+from paceline_node.storage.log import Log
+from paceline_node.storage.log_settings import LogSettings
+from paceline_node.storage.partition_file import (
+    VERSION,
+    PartitionIdentity,
+    read_metadata,
+    write_identity,
+)
+from paceline_node.storage.recovery import Recovered, recover
 from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.transactions import AbortedTransaction
-
-if TYPE_CHECKING:
-    from paceline_node.storage.durability import Durability
-    from paceline_node.storage.log import Log
 
 _LOOKED_AT_ONCE = 20
 """Markers that are looked for without a pause."""
 
 
-async def settle(
+async def create_log(
+    env: Env, path: str, identity: PartitionIdentity, settings: LogSettings
+) -> Log:
+    """Make the directory of a new, empty log, and open it. Raises OSError.
+
+    A crash or cancellation in between leaves a directory that :func:`open_log` accepts, or one
+    without ``partition.metadata``, which holds no record.
+    """
+    env.disk.mkdir(path)
+    await write_identity(env.disk, path, identity)
+    await env.disk.fsync_dir(path.rpartition("/")[0])
+    return await open_log(env, path, settings, RecoveryHints())
+
+
+async def open_log(env: Env, path: str, settings: LogSettings, hints: RecoveryHints) -> Log:
+    """Open and recover a log; ``log.recovery`` says what was found.
+
+    A damaged log opens and is readable outside ``log.damaged``. Raises OSError, and CorruptMessage
+    when ``partition.metadata`` cannot be read.
+    """
+    metadata = await read_metadata(env.disk, path)
+    parts = await recover(env.disk, path, metadata.owner, hints, settings.index_interval_bytes)
+    now_ms = env.host.wall_ms()
+    for segment in parts.segments:
+        segment.opened(now_ms)
+    durability = Durability(path, parts.segments[0].base_offset)
+    log = Log(env, path, metadata.identity, settings, parts, durability)
+    try:
+        with log.disk_errors():
+            await _settle(env.disk, log, durability, parts, hints)
+            await _raise_version(env.disk, log, metadata.version)
+    except BaseException:
+        log.abandon()
+        raise
+    return log
+
+
+async def _settle(
     disk: Disk, log: Log, durability: Durability, parts: Recovered, hints: RecoveryHints
 ) -> None:
     """Make durable what recovery decided, so that nothing rests on unsynced bytes. Raises
@@ -51,7 +90,7 @@ async def settle(
         with contextlib.suppress(StorageFull):
             log.take_snapshot()
     if durability.is_dirty:
-        await sync(disk, log)
+        await log.sync()
     reach = 0 if hints.mark is None else hints.mark.fingerprint.reach
     durability.opened(log.segments[-1], reach)
     if hints.mark is not None and hints.mark_exact:
@@ -103,7 +142,7 @@ def _has_marker(log: Log, aborted: AbortedTransaction) -> bool:
     return header.is_control and header.producer_id == aborted.producer_id
 
 
-async def raise_version(disk: Disk, log: Log, version: int) -> None:
+async def _raise_version(disk: Disk, log: Log, version: int) -> None:
     """Where an earlier version made this log: the first kept no anchor (``log_state.py``), and none
     named the owner in its files. From now on what has no name is not believed. Raises OSError."""
     if version >= VERSION:
@@ -117,32 +156,3 @@ async def raise_version(disk: Disk, log: Log, version: int) -> None:
     if compaction_file.exists(disk, log.path):
         await compaction_file.write(disk, log.path, owner, log.compaction)
     await write_identity(disk, log.path, log.identity)
-
-
-async def sync(disk: Disk, log: Log) -> None:
-    """Sync a log that no flusher serves. Raises OSError."""
-    ticket = log.files_to_sync()
-    await disk.sync(ticket.files)
-    if ticket.directory is not None:
-        await disk.fsync_dir(ticket.directory)
-    log.synced(ticket)
-
-
-async def checkpoint(log: Log) -> int:
-    """Write what a recovery point relies on; return the offset it may name. Raises OSError."""
-    durable = log.durable_offset
-    _checkpoint_active(log)
-    await log.write_epochs()
-    return min(durable, log.durable_offset)
-
-
-def _checkpoint_active(log: Log) -> None:
-    """Write indexes and producers as they are; the next flush makes them durable. Without them, or
-    with torn ones, recovery only reads more."""
-    active = log.segments[-1]
-    grown = active.size - log.checkpointed.get(active.base_offset, 0)
-    if grown < log.settings.checkpoint_bytes or log.failed is not None:
-        return
-    with log.disk_errors(), contextlib.suppress(StorageFull):
-        log.seal_files(active)
-        log.checkpointed = {active.base_offset: active.size}
