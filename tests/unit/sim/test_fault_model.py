@@ -25,9 +25,11 @@ NOT_A_NODE = frozenset(("storage/memory.py", "storage/disk.py", "env.py"))
 
 
 def methods(protocol: type) -> set[str]:
+    bases = [each for each in protocol.__mro__ if each.__module__ == protocol.__module__]
     return {
         f"{protocol.__name__}.{name}"
-        for name, member in vars(protocol).items()
+        for base in bases
+        for name, member in vars(base).items()
         if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
     }
 
