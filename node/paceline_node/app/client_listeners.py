@@ -83,7 +83,7 @@ class ClientListeners:
         self._native = self._make_native()
         self._kafka = self._make_kafka()
         self._segment = self._make_segment()
-        self._v1 = self._make_v1(Router(env, broker.store, routing))
+        self._v1 = self._make_v1(Router(env, routing))
         removal = self._pravega.removal
         self._cursus = make_cursus(
             env=env,
@@ -114,8 +114,12 @@ class ClientListeners:
 
     def register(self, server: PeerServer) -> None:
         """Serve what other nodes pass on of their clients."""
-        server.register(PeerApi.V1_LINE, self._v1.serve_forwarded)
-        server.register_patient(PeerApi.CURSUS_FRAME, self._cursus.serve_forwarded)
+        v1, cursus = self._v1.serve_forwarded, self._cursus.serve_forwarded
+        server.register(PeerApi.V1_LINE, lambda session, frame: v1(session.peer, frame))
+        server.register_patient(
+            PeerApi.CURSUS_FRAME,
+            lambda session, frame, slot: cursus(session.peer, frame, slot.given_up),
+        )
         server.register(PeerApi.SEGMENT, self._pravega.leaders.serve_forwarded)
 
     # --- what serves which protocol ---------------------------------------------------------------

@@ -83,13 +83,15 @@ def make_cursus(
     )
     _serve_topics(
         listener,
-        CursusTopics(env, services.topics, removal, places, routing),
+        CursusTopics(env, services.topics, removal, services.offsets, places, routing),
         CursusCluster(services.topics, places, services.status.quorum),
         CursusEvents(
             env,
             places,
             routing,
-            EventStreamService(services.access, EventStreams(env, cursus.event_streams_max)),
+            EventStreamService(
+                services.access, services.records, EventStreams(env, cursus.event_streams_max)
+            ),
         ),
     )
     transactions = CursusTransactions(

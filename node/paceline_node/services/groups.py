@@ -25,9 +25,11 @@ from paceline_node.groups.keys import (
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_ids import UNBOUND
+from paceline_node.groups.v1_groups import v1_key
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
 from paceline_node.services.open_group import OpenGroup, cut
+from paceline_node.services.v1_groups import V1Group
 from paceline_node.settings.addresses import kind_of_endpoint
 from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.topic import StateTopic
@@ -63,15 +65,24 @@ class GroupService:
     def open(self, principal: Principal, operation: Operation, key: GroupKey) -> OpenGroup:
         """The group, for ``principal`` to do this to it, which is the only way to do anything to
         one. Raises AuthorizationFailed; a group's name counts, whatever the family."""
-        self._access.resource(principal, operation, Resource(ResourceKind.GROUP, key.group))
+        self._permit(principal, operation, key.group)
         return OpenGroup(self, self._machines, self._turns, key, principal.account)
 
-    def open_to_member(self, principal: Principal, key: GroupKey, topic: str) -> OpenGroup:
-        """As :meth:`open`, for a member that reads ``topic``, which need not exist: its partitions
-        are told to members. Raises AuthorizationFailed for those who may not read it, too."""
-        opened = self.open(principal, Operation.JOIN_GROUP, key)
+    def open_v1(self, principal: Principal, operation: Operation, group: str) -> V1Group:
+        """As :meth:`open`, a group of V1."""
+        self._permit(principal, operation, group)
+        return V1Group(self, self._machines, self._turns, v1_key(group), principal.account)
+
+    def open_v1_to_member(self, principal: Principal, group: str, topic: str) -> V1Group:
+        """As :meth:`open_v1`, for a member that reads ``topic``, which need not exist: its
+        partitions are told to members. Raises AuthorizationFailed for those who may not read it,
+        too."""
+        opened = self.open_v1(principal, Operation.JOIN_GROUP, group)
         self._access.topic(principal, Operation.CONSUME, topic)
         return opened
+
+    def _permit(self, principal: Principal, operation: Operation, group: str) -> None:
+        self._access.resource(principal, operation, Resource(ResourceKind.GROUP, group))
 
     def inside(self, key: GroupKey) -> OpenGroup:
         """The group, for what this node does by itself."""

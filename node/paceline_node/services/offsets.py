@@ -21,7 +21,7 @@ from paceline_node.services.records import RecordService, Refused
 from paceline_node.stretches import Work, at_once
 from paceline_node.turns import Turns
 
-__all__ = ["FoundOffset", "OffsetService", "Outcome", "Query"]
+__all__ = ["Ends", "FoundOffset", "OffsetService", "Outcome", "Query"]
 
 _ASKED_EVERY_S = 0.05
 _TIMES_ASKED = 100
@@ -40,6 +40,15 @@ class Query(NamedTuple):
     epoch: LeaderEpoch = NO_EPOCH
     after_offset: int = -1
     ahead_bytes: int = -1
+
+
+class Ends(NamedTuple):
+    """Where a partition begins and ends: ``stable`` for readers of committed records."""
+
+    start: int
+    stable: int
+    high_watermark: int
+    log_end: int
 
 
 Outcome = FoundOffset | Refused
@@ -93,6 +102,16 @@ class OffsetService:
     def _leader(self, query: Query) -> Partition:
         return self._records.leader(
             query.topic, query.partition, current_leader_epoch=query.current_leader_epoch
+        )
+
+    def ends(self, principal: Principal, topic: str, number: int) -> Ends:
+        """Where a partition that this node leads begins and ends. Raises as a query is refused;
+        OffsetNotAvailable while a new leader may not say yet what is committed."""
+        self._records.permit(principal, Operation.DESCRIBE, topic)
+        partition = self._records.leader(topic, number)
+        stable = lookups.find_offset(partition, OffsetSpec.LATEST, Isolation.READ_COMMITTED).offset
+        return Ends(
+            partition.log_start_offset, stable, partition.high_watermark, partition.log_end_offset
         )
 
     def segment_starts(self, principal: Principal, query: Query) -> list[int]:

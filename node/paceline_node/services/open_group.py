@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from paceline_node.controller.image import Broker
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import Inspection
-from paceline_node.groups.keys import Family, GroupKey, TopicAndNumber
+from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey, TopicAndNumber
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.pieces import pieces
 from paceline_node.state_machines.machine import Deferred
@@ -32,8 +32,14 @@ class Coordination(Protocol):
     def partition(self, key: GroupKey) -> int:
         """The partition of ``__groups`` that holds ``key``."""
 
+    async def wait_partition(self, key: GroupKey, *, timeout_s: float) -> int:
+        """As :meth:`partition`, waiting for the topic."""
+
     def coordinator(self, key: GroupKey, *listeners: str) -> Broker:
         """The node that coordinates."""
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions of a topic, 0 if this node does not know it."""
 
 
 class OpenGroup:
@@ -64,6 +70,12 @@ class OpenGroup:
     def coordinator(self, *listeners: str) -> Broker:
         """The node that coordinates the group. Raises as :meth:`GroupService.coordinator`."""
         return self._coordination.coordinator(self.key, *listeners)
+
+    async def wait_place(self, *, timeout_s: float) -> tuple[str, int]:
+        """The topic and the partition that hold the group, waiting for them to be made. Raises
+        CoordinatorNotAvailable."""
+        number = await self._coordination.wait_partition(self.key, timeout_s=timeout_s)
+        return GROUPS_TOPIC, number
 
     async def perform(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import trio
+
 from paceline.types import Isolation
 from paceline_node.env import Env
 from paceline_node.replication.partition import Partition
@@ -19,26 +21,78 @@ class ReadableTopic:
         self._env = env
         self._records = records
 
-    def hosted(self, number: int) -> Partition | None:
+    def hosted(self, number: int) -> ReadableReplica | None:
         """This node's replica of a partition, whatever its role."""
-        return self._records.hosted(self._name, number)
+        partition = self._records.hosted(self._name, number)
+        return None if partition is None else ReadableReplica(self._env, partition)
+
+    def leader(self, number: int) -> ReadableReplica:
+        """This node's leading replica of a partition. Raises UnknownTopicOrPartition, NotLeader."""
+        replica = ReadableReplica(self._env, self._records.leader(self._name, number))
+        replica.check_leading()
+        return replica
+
+
+class ReadableReplica:
+    """One replica of it."""
+
+    __slots__ = ("_env", "_partition")
+
+    def __init__(self, env: Env, partition: Partition) -> None:
+        self._env = env
+        self._partition = partition
+
+    def check_leading(self) -> None:
+        """Raise NotLeader unless it leads."""
+        self._partition.replica.check_leading()
+
+    @property
+    def start(self) -> int:
+        """The first offset that there is."""
+        return self._partition.log_start_offset
+
+    @property
+    def log_end(self) -> int:
+        """Behind the last record, committed or not."""
+        return self._partition.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._partition.high_watermark
+
+    def readable_end(self, isolation: Isolation) -> int:
+        """End of what readers of ``isolation`` see."""
+        return self._partition.readable_end(isolation)
+
+    async def wait_readable(self, offset: int, isolation: Isolation, wait_s: float) -> None:
+        """Return once readers of ``isolation`` see ``offset``, the role changes, or ``wait_s`` are
+        over. Cancel-safe."""
+        happened = trio.Event()
+        token = self._partition.when_readable(offset, happened.set, isolation)
+        try:
+            with trio.move_on_after(wait_s):
+                await happened.wait()
+        finally:
+            self._partition.cancel(token)
 
     def scan(
         self,
-        replica: Partition,
         position: int,
         *,
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int,
         from_follower: bool = False,
     ) -> RecordScan:
-        """One pass over a replica of the topic; see :class:`RecordScan`."""
-        assert replica.topic == self._name, f"{replica} is not of {self._name}"
+        """One pass over it; see :class:`RecordScan`."""
         return RecordScan(
             self._env,
-            replica,
+            self._partition,
             position,
             isolation=isolation,
             max_bytes=max_bytes,
             from_follower=from_follower,
         )
+
+    def fetched(self, records: int, size_bytes: int) -> None:
+        """Count what a reader was given."""
+        self._partition.traffic.fetched(records, size_bytes)

@@ -25,3 +25,15 @@ class OpenTopic:
         return await self._appender.append(
             self._records.leader(self.name, partition), records, wish
         )
+
+    def in_sync(self, partition: int) -> tuple[int, int]:
+        """How many replicas of a partition that this node leads are in sync, and how many have to
+        be. Raises UnknownTopicOrPartition, NotLeader."""
+        leader = self._records.leader(self.name, partition)
+        return len(leader.isr), leader.config.min_insync_replicas
+
+    async def append_one(
+        self, partition: int, key: bytes | None, value: bytes, wish: RecordsWish
+    ) -> Appended:
+        """As :meth:`append`, for one record without a number."""
+        return await self.append(partition, SequencedRecords([None], [value], [key]), wish)

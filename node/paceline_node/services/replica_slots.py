@@ -31,23 +31,27 @@ class SlotProgress(NamedTuple):
 
 
 class SlotsOfTopic:
-    """For one who may act as a replica, of a topic that need not exist. ``reads``: its records."""
+    """For one who may act as a replica, of a topic that need not exist. ``reads``: its records.
+    Methods raise UnknownTopicOrPartition and NotLeader."""
 
-    __slots__ = ("reads",)
+    __slots__ = ("_name", "_records", "reads")
 
-    def __init__(self, reads: ReadableTopic) -> None:
+    def __init__(self, name: str, records: RecordService, reads: ReadableTopic) -> None:
+        self._name = name
+        self._records = records
         self.reads = reads
 
-    def is_hosted(self, leader: Partition, slot: int) -> bool:
-        """Whether a node is behind the slot."""
-        return slot < len(_hosted_slots(leader))
+    def is_hosted(self, number: int, slot: int) -> bool:
+        """Whether a node is behind the slot of a partition."""
+        return slot < len(_hosted_slots(self._records.leader(self._name, number)))
 
     async def acknowledge(
-        self, leader: Partition, slot: int, end: int, *, wait_s: float
+        self, number: int, slot: int, end: int, *, wait_s: float
     ) -> SlotProgress | None:
         """Take note that a vacant slot has the log up to ``end``; of a node's slot tell how far it
         is, at most ``end``: a claim that comes true within ``wait_s`` is echoed, a false one
         answered with the truth. None for a slot that is neither."""
+        leader = self._records.leader(self._name, number)
         hosted = _hosted_slots(leader)
         if slot < len(hosted):
             acked_end = await _acked(leader, hosted[slot], end, wait_s)
@@ -74,7 +78,8 @@ class ReplicaSlots:
         """Raises AuthorizationFailed unless ``principal`` may act as a replica, which shows it all
         records."""
         self._access.cluster(principal, Operation.REPLICATE)
-        return SlotsOfTopic(ReadableTopic(topic, self._env, self._records))
+        reads = ReadableTopic(topic, self._env, self._records)
+        return SlotsOfTopic(topic, self._records, reads)
 
 
 async def _acked(leader: Partition, node: NodeId, end: int, wait_s: float) -> int:

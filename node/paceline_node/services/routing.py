@@ -27,14 +27,13 @@ from paceline_node.env import Env
 from paceline_node.net.framestream import Payload
 from paceline_node.peers.links import PeerLinks
 from paceline_node.replication.hosted import PartitionTable
-from paceline_node.replication.partition import Partition
 
 _RETRY_S = 0.05
 _MIN_FORWARD_S = 0.05
 _NEW_LOG_S = 0.01
 T = TypeVar("T")
 
-Here = Callable[[Partition], Awaitable[T]]
+Here = Callable[[], Awaitable[T]]
 There = Callable[[NodeId], Awaitable[T]]
 
 
@@ -67,14 +66,20 @@ class LeaderRouting:
         partitions = () if found is None else found.partitions.values()
         return sorted({each.leader for each in partitions if each.leader >= 0})
 
-    async def leading(self, topic: str, partition: int, *, until: float) -> Partition:
-        """This node's replica, once it leads: a partition of a topic just made is assigned before
-        its log is there. Raises NotLeader when another node leads, or nobody, and at trio time
-        ``until``."""
+    def is_marked(self, topic: str, partition: int) -> bool:
+        """Whether this node carries a follower mark for the partition (controller/DESIGN 8.1)."""
+        found = self._store.image.find_topic(topic)
+        registration = None if found is None else found.partitions.get(partition)
+        return registration is not None and self.node_id in registration.marks
+
+    async def wait_leading(self, topic: str, partition: int, *, until: float) -> None:
+        """Return once this node's replica leads: a partition of a topic just made is assigned
+        before its log is there. Raises NotLeader when another node leads, or nobody, and at trio
+        time ``until``."""
         while True:
             local = self._table.get(topic, partition)
             if local is not None and local.is_leader:
-                return local
+                return
             left_s = until - self._env.now()
             if left_s <= 0 or not self.leads(topic, partition):
                 raise NotLeader(f"{topic}/{partition}: this node does not lead it")
@@ -90,8 +95,8 @@ class LeaderRouting:
         until: float,
         again: tuple[type[PacelineError], ...] = (NotLeader, NotEnoughReplicas),
     ) -> T:
-        """What ``here`` gives when this node leads, called with its replica; else what ``there``
-        gets from the leader.
+        """What ``here`` gives when this node's replica leads; else what ``there`` gets from the
+        leader.
 
         Definite refusals of the kinds ``again`` are tried again, as leadership moves, until trio
         time ``until``; then the last one is raised. Without ``there`` the request goes no further
@@ -114,7 +119,8 @@ class LeaderRouting:
         if leader == self.node_id:
             if there is None:
                 until = self._env.now()
-            return await here(await self.leading(topic, partition, until=until))
+            await self.wait_leading(topic, partition, until=until)
+            return await here()
         if leader < 0:
             raise NotLeader(f"{topic}/{partition} has no leader")
         if there is None:

@@ -80,7 +80,7 @@ class SegmentLeaders:
         return await self._routing.on_leader(
             place.topic,
             place.partition,
-            here=lambda _: _again_if_unknown(lambda: self._here(principal, operation, place)),
+            here=lambda: _again_if_unknown(lambda: self._here(principal, operation, place)),
             there=lambda node: _again_if_unknown(lambda: there(node)),
             until=until,
         )

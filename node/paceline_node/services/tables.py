@@ -104,7 +104,7 @@ class TableService:
             return TableAnswer.unpack(frame.body)
 
         return await self._routing.on_leader(
-            TABLES_TOPIC, _PARTITION, here=lambda _: self._here(request), there=there, until=until
+            TABLES_TOPIC, _PARTITION, here=lambda: self._here(request), there=there, until=until
         )
 
     async def serve_forwarded(self, session: Session, frame: Frame) -> tuple[Message, Payload]:

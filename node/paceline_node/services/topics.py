@@ -22,6 +22,7 @@ from paceline_node.env import Env
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
 from paceline_node.services.admin_permissions import permission_for
+from paceline_node.services.cluster_view import TopicView
 
 M = TypeVar("M", bound=Message)
 
@@ -90,12 +91,12 @@ class TopicService:
         topics = self._store.image.topics.values()
         return [topic for topic in topics if self.may_see(principal, topic)]
 
-    def may_see(self, principal: Principal, topic: TopicImage) -> bool:
+    def may_see(self, principal: Principal, topic: TopicView) -> bool:
         """Whether ``principal`` may know of a topic."""
         resource = Resource(ResourceKind.TOPIC, topic.name)
         return self._access.allows(principal, Operation.DESCRIBE, resource)
 
-    def may_read(self, principal: Principal, topic: TopicImage) -> bool:
+    def may_read(self, principal: Principal, topic: TopicView) -> bool:
         """Whether ``principal`` may read a topic's records."""
         resource = Resource(ResourceKind.TOPIC, topic.name)
         return self._access.allows(principal, Operation.CONSUME, resource)

@@ -25,16 +25,17 @@ from paceline.wire.mapping import record_of
 from paceline.wire.peer.control import CreateSegmentRequest
 from paceline.wire.records import Record
 from paceline.wire.segment.events import frame_events
-from paceline_node.listeners.cursus.topics import offsets_of
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import AllowAll, node_principal
 from paceline_node.services.access import Access
 from paceline_node.services.event_streams import EventStreams
 from paceline_node.services.led_segments import LedSegment
+from paceline_node.services.offsets import OffsetService
 from paceline_node.services.records import RecordService
 from paceline_node.services.segments import SegmentService
 from paceline_node.services.topics import TopicService
 from paceline_node.services.trimming import TO_HIGH_WATERMARK, TrimService
+from paceline_node.turns import Turns
 from tests.integration.replication.cluster import batch, produce
 from tests.sim.replication.memory_cluster import RECORDS, MemoryCluster, memory_cluster
 
@@ -61,7 +62,9 @@ class Services:
         )
         table = node.manager.table
         self.segments = SegmentService(env, node.node_id, access, table, topics)
-        self.trimming = TrimService(access, RecordService(access, table, topics), topics)
+        records = RecordService(access, table, topics)
+        self.trimming = TrimService(access, records, topics)
+        self.offsets = OffsetService(records, Turns())
 
 
 def cut(cluster: MemoryCluster, number: int) -> None:
@@ -215,6 +218,7 @@ async def test_a_leader_that_is_not_sure_lets_no_stream_and_no_offset_fall(
         await write(1)
         await cluster.wait(lambda: cluster.all_at("t", 1))
         fresh = await unsure(cluster, "t", lambda: write(2))
+        offsets = Services(cluster, fresh.leader).offsets
         for ask in (
             lambda: streams.version(fresh, b"key"),
             lambda: streams.snapshot(fresh, b"key"),
@@ -223,9 +227,9 @@ async def test_a_leader_that_is_not_sure_lets_no_stream_and_no_offset_fall(
             with pytest.raises(OffsetNotAvailable, match="not confirmed yet"):
                 await ask()
         with pytest.raises(OffsetNotAvailable, match="not confirmed yet"):
-            offsets_of(fresh)
+            offsets.ends(PRINCIPAL, "t", 0)
         heal(cluster, fresh.leader)
         await cluster.wait(lambda: fresh.replica.high_watermark_is_true)
         assert await streams.version(fresh, b"key") == 2
         assert len(await streams.read(fresh, b"key", 1)) == 2
-        assert offsets_of(fresh).high_watermark == 2
+        assert offsets.ends(PRINCIPAL, "t", 0).high_watermark == 2

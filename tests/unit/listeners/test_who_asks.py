@@ -20,11 +20,13 @@ GIVEN = frozenset(
         "OpenGroup",
         "OpenSegment",
         "OpenTopic",
+        "ReadableReplica",
         "ReadableStreams",
         "ReadableTopic",
         "RecordScan",
         "RolesOfTopic",
         "SlotsOfTopic",
+        "V1Group",
         "WritableStreams",
     }
 )

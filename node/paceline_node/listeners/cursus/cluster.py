@@ -10,10 +10,10 @@ from paceline.wire.cursus import requests
 from paceline.wire.cursus.errors import CursusError, partition_not_found, quoted
 from paceline.wire.cursus.replies import compact_json, ok
 from paceline.wire.native import admin
-from paceline_node.controller.image import Broker, Image
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
 from paceline_node.security.principals import Operation
+from paceline_node.services.cluster_view import BrokerView, ClusterView
 from paceline_node.services.status import QuorumView, count_partitions
 from paceline_node.services.topics import TopicService
 
@@ -36,7 +36,7 @@ class CursusCluster:
         brokers = [self._broker(broker) for _, broker in sorted(image.brokers.items())]
         return text(ok(brokers=compact_json(brokers)))
 
-    def _broker(self, broker: Broker) -> dict[str, object]:
+    def _broker(self, broker: BrokerView) -> dict[str, object]:
         peer = broker.endpoint("peer")
         return {
             "id": str(broker.node_id),
@@ -110,7 +110,7 @@ class CursusCluster:
         raise CursusError("leader_election_rejected", detail)
 
 
-def _partitions(image: Image) -> list[dict[str, object]]:
+def _partitions(image: ClusterView) -> list[dict[str, object]]:
     found = []
     for topic in sorted(image.topics.values(), key=lambda topic: topic.name):
         if topic.name.startswith("__"):

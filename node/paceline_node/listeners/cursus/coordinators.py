@@ -19,11 +19,10 @@ from paceline.wire.cursus import replies
 from paceline.wire.cursus.errors import CursusError
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
-from paceline_node.controller.image import Broker
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.places import LISTENER, Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
-from paceline_node.replication.partition import Partition
+from paceline_node.services.cluster_view import BrokerView
 from paceline_node.services.routing import LeaderRouting
 
 COORDINATOR_WAIT_S = 2.5
@@ -60,7 +59,7 @@ class Coordinators:
         """What ``here`` answers, where this node coordinates. Raises NotLeader when nobody does
         until then, ``NOT_COORDINATOR``, and what ``here`` raises."""
 
-        async def at_home(_: Partition) -> Reply:
+        async def at_home() -> Reply:
             try:
                 return await here()
             except _NOT_HERE as error:
@@ -93,7 +92,7 @@ class Coordinators:
         return (bytes(frame.payload),)
 
 
-def told_where(broker: Broker, kind: str) -> Reply:
+def told_where(broker: BrokerView, kind: str) -> Reply:
     """The answer of FIND_COORDINATOR."""
     endpoint = broker.endpoint(LISTENER)
     assert endpoint is not None

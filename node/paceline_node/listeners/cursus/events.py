@@ -17,7 +17,6 @@ from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
-from paceline_node.replication.partition import Partition
 from paceline_node.services.event_streams import KIND, SnapshotAhead, VersionConflict
 from paceline_node.services.open_event_streams import EventStreamService, ReadableStreams
 from paceline_node.services.routing import LeaderRouting
@@ -26,7 +25,8 @@ _LEADER_WAIT_S = 2.0
 _ACK_TIMEOUT_S = 3.5
 _ANSWER_S = 0.1
 
-Serve = Callable[[Partition], Awaitable[Reply]]
+Serve = Callable[[int], Awaitable[Reply]]
+"""Answers where the partition of that number is led."""
 
 
 class CursusEvents:
@@ -59,15 +59,14 @@ class CursusEvents:
         event = record_of(record, timestamp_ms=self._env.stamp_ms())
         streams = self._streams.open_to_write(call.principal, request.topic)
 
-        async def serve(partition: Partition) -> Reply:
+        async def serve(number: int) -> Reply:
             try:
                 offset = await streams.append(
-                    partition, key, request.version, event, timeout_s=self._timeout_s(call)
+                    number, key, request.version, event, timeout_s=self._timeout_s(call)
                 )
             except VersionConflict as error:
                 detail = f"current={error.current} expected={error.wanted}"
                 raise CursusError("version_conflict", detail) from None
-            number = partition.partition
             return text(replies.ok(version=request.version, offset=offset, partition=number))
 
         return await self._at_leader(request.topic, key, call, serve)
@@ -77,8 +76,8 @@ class CursusEvents:
         key = request.key.encode()
         streams = self._streams.open_to_read(call.principal, request.topic)
 
-        async def serve(partition: Partition) -> Reply:
-            return text(replies.ok(version=await streams.version(partition, key)))
+        async def serve(number: int) -> Reply:
+            return text(replies.ok(version=await streams.version(number, key)))
 
         return await self._at_leader(request.topic, key, call, serve)
 
@@ -87,10 +86,10 @@ class CursusEvents:
         key = request.key.encode()
         streams = self._streams.open_to_write(call.principal, request.topic)
 
-        async def serve(partition: Partition) -> Reply:
+        async def serve(number: int) -> Reply:
             try:
                 await streams.save_snapshot(
-                    partition,
+                    number,
                     key,
                     request.version,
                     request.message.encode(),
@@ -99,7 +98,7 @@ class CursusEvents:
             except SnapshotAhead as error:
                 detail = f"version={error.wanted} current={error.current}"
                 raise CursusError("snapshot_version_exceeds_stream", detail) from None
-            return text(replies.ok(version=request.version, partition=partition.partition))
+            return text(replies.ok(version=request.version, partition=number))
 
         return await self._at_leader(request.topic, key, call, serve)
 
@@ -108,8 +107,8 @@ class CursusEvents:
         key = request.key.encode()
         streams = self._streams.open_to_read(call.principal, request.topic)
 
-        async def serve(partition: Partition) -> Reply:
-            found = await streams.snapshot(partition, key)
+        async def serve(number: int) -> Reply:
+            found = await streams.snapshot(number, key)
             if found is None:
                 return text(replies.NO_SNAPSHOT)
             return text(replies.snapshot(found[0], found[1].decode("utf-8", "replace")))
@@ -125,7 +124,7 @@ class CursusEvents:
                 request.topic,
                 key,
                 call,
-                lambda partition: self._read(request, key, streams, partition),
+                lambda number: self._read(request, key, streams, number),
                 redirects=True,
             )
         topic = await self._places.topic(request.topic)
@@ -136,19 +135,17 @@ class CursusEvents:
         request: requests.ReadStream,
         key: bytes,
         streams: ReadableStreams,
-        partition: Partition,
+        number: int,
     ) -> Reply:
-        found = await streams.snapshot(partition, key)
+        found = await streams.snapshot(number, key)
         first, snapshot = request.from_version, None
         if found is not None and found[0] >= request.from_version:
             first = found[0] + 1
             snapshot = (found[0], found[1].decode("utf-8", "replace"))
-        events = await streams.read(partition, key, first)
+        events = await streams.read(number, key, first)
         records = [encode_record(cursus_of(event)) for event in events]
-        head = replies.stream_head(
-            request.topic, request.key, partition.partition, len(records), snapshot
-        )
-        frame = encode_head(Dialect.REAL, request.topic, partition.partition, count=len(records))
+        head = replies.stream_head(request.topic, request.key, number, len(records), snapshot)
+        frame = encode_head(Dialect.REAL, request.topic, number, count=len(records))
         return (head.encode(), b"".join((frame, *records)))
 
     # --- where ------------------------------------------------------------------------------------
@@ -174,7 +171,8 @@ class CursusEvents:
         until = min(self._env.now() + _LEADER_WAIT_S, call.deadline - _ANSWER_S)
         if redirects:
             patience = self._env.now() if call.forwarded else until
-            return await serve(await self._routing.leading(name, number, until=patience))
+            await self._routing.wait_leading(name, number, until=patience)
+            return await serve(number)
 
         async def there(leader: NodeId) -> Reply:
             budget_s = call.deadline - self._env.now() - _ANSWER_S
@@ -187,7 +185,7 @@ class CursusEvents:
         return await self._routing.on_leader(
             name,
             number,
-            here=serve,
+            here=lambda: serve(number),
             there=None if call.forwarded else there,
             until=self._env.now() if call.forwarded else until,
             again=(NotLeader, OffsetNotAvailable),

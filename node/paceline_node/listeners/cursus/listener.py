@@ -18,7 +18,7 @@ import structlog
 import trio
 
 from paceline.errors import PacelineError, RemoteProtocolError
-from paceline.types import Acks, Compression
+from paceline.types import Acks, Compression, NodeId
 from paceline.values import dataclass
 from paceline.wire.cursus import requests
 from paceline.wire.cursus.batch import CursusBatch
@@ -43,13 +43,13 @@ from paceline_node.listeners.cursus.session import (
     FrameSource,
     Outcome,
     Reply,
+    Waiting,
     text,
 )
 from paceline_node.listeners.cursus.streams import StreamTable
 from paceline_node.listeners.serving import Client, forwarded
 from paceline_node.memory import ClientMemory
 from paceline_node.observe.metrics import OK, Metrics
-from paceline_node.peers.server import Session, Slot
 from paceline_node.security.principals import Principal, Proof, node_principal
 from paceline_node.settings.cursus import CursusSettings as CursusDefaults
 from paceline_node.settings.limits import LimitSettings
@@ -411,7 +411,7 @@ class CursusListener:
     # --- between nodes ----------------------------------------------------------------------------
 
     async def serve_forwarded(
-        self, session: Session, frame: Frame, slot: Slot
+        self, sender: NodeId, frame: Frame, waiting: Waiting
     ) -> tuple[Message, bytes]:
         """Answer a frame that another node forwarded (PeerApi.CURSUS_FRAME).
 
@@ -421,17 +421,17 @@ class CursusListener:
         ask = CursusFrame.unpack(frame.body)
         budget_s = min(ask.budget_ms / 1000, REQUEST_BUDGET_S)
         features = frozenset({"structured_errors_v1"} if ask.classed else ())
-        peer = node_principal(session.peer)
+        peer = node_principal(sender)
         principal = replace(peer, source=ask.account)
         call_session = CursusSession(principal, features, ask.account or str(principal))
-        async with forwarded(self._memory, session.peer, len(frame.payload)):
+        async with forwarded(self._memory, sender, len(frame.payload)):
             body = bytes(frame.payload)
             try:
                 found, _ = await self._parse(body)
                 call = self._call(
                     found, call_session, body, self._env.now(), budget_s=budget_s, forwarded=True
                 )
-                call = replace(call, slot=slot)
+                call = replace(call, waiting=waiting)
                 reply = await self._carry_out(found, call)
             except CursusError as error:
                 reply = text(error.line(classed=ask.classed))

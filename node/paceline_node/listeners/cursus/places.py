@@ -5,8 +5,8 @@ from __future__ import annotations
 from paceline.types import NO_NODE, NodeId, is_internal_topic
 from paceline.wire.cursus.errors import CursusError, partition_not_found, topic_not_found
 from paceline.wire.cursus.wildcards import TopicWildcards
-from paceline_node.controller.image import TopicImage
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.topics import TopicService
 from paceline_node.stretches import Work
 from paceline_node.turns import Turns
@@ -23,7 +23,7 @@ class Places:
         self._topics = topics
         self._turns = turns
 
-    async def topic(self, name: str) -> TopicImage:
+    async def topic(self, name: str) -> TopicView:
         """The topic; one that is being made elsewhere is waited for a moment.
         Raises ``topic_not_found``."""
         topic = await self._topics.await_topic(name, timeout_s=_NEW_TOPIC_WAIT_S)
@@ -31,23 +31,23 @@ class Places:
             raise topic_not_found(name)
         return topic
 
-    async def topic_for(self, principal: Principal, operation: Operation, name: str) -> TopicImage:
+    async def topic_for(self, principal: Principal, operation: Operation, name: str) -> TopicView:
         """As :meth:`topic`, for ``principal`` to do this to it. Raises AuthorizationFailed, too."""
         topic = self._topics.look_up(principal, operation, name)
         return await self.topic(name) if topic is None else topic
 
-    async def with_partition(self, name: str, partition: int) -> TopicImage:
+    async def with_partition(self, name: str, partition: int) -> TopicView:
         """As :meth:`topic`, for one that has the partition. Raises ``partition_not_found``."""
         topic = await self.topic(name)
         if partition not in topic.partitions:
             raise partition_not_found(partition)
         return topic
 
-    async def matching(self, pattern: str, principal: Principal) -> list[TopicImage]:
+    async def matching(self, pattern: str, principal: Principal) -> list[TopicView]:
         """The topics whose names match, in their order, of those that ``principal`` may see."""
         return await self._turns.run(self._matching(TopicWildcards(pattern), principal))
 
-    def _matching(self, wildcards: TopicWildcards, principal: Principal) -> Work[list[TopicImage]]:
+    def _matching(self, wildcards: TopicWildcards, principal: Principal) -> Work[list[TopicView]]:
         found = []
         for topic in list(self._topics.image.topics.values()):
             yield 1

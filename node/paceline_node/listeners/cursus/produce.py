@@ -15,13 +15,12 @@ from paceline.wire.cursus.requests import Publish
 from paceline.wire.mapping import columns_of
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
-from paceline_node.controller.image import TopicImage
 from paceline_node.controller.topic_config import PARTITIONER, PRODUCER_NUMBERING
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.errors import as_cursus
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
-from paceline_node.replication.partition import Partition
+from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.produce import ProduceService
 from paceline_node.services.routing import LeaderRouting
@@ -122,8 +121,8 @@ class CursusProduce:
         topic = await self._places.with_partition(name, batch.partition)
         now = self._env.now()
 
-        async def here(partition: Partition) -> Reply:
-            return await self._append(opened, topic, partition, batch, producer, call)
+        async def here() -> Reply:
+            return await self._append(opened, topic, batch, producer, call)
 
         async def there(leader: NodeId) -> Reply:
             # What was compressed or chosen here is sent on as it is to be.
@@ -151,8 +150,7 @@ class CursusProduce:
     async def _append(
         self,
         opened: OpenTopic,
-        topic: TopicImage,
-        partition: Partition,
+        topic: TopicView,
         batch: CursusBatch,
         producer: str,
         call: CursusCall,
@@ -168,7 +166,7 @@ class CursusProduce:
         try:
             appended = await opened.append(batch.partition, records, wish)
         except NotEnoughReplicas:
-            isr, needed = len(partition.isr), partition.config.min_insync_replicas
+            isr, needed = opened.in_sync(batch.partition)
             raise CursusError("not_enough_replicas", f"isr={isr} min={needed}") from None
         return text(self._ack(batch, producer, appended, call))
 
@@ -188,7 +186,7 @@ class CursusProduce:
             )
         )
 
-    def choose(self, topic: TopicImage, key: bytes) -> int:
+    def choose(self, topic: TopicView, key: bytes) -> int:
         """The broker's choice of a partition (wire/cursus/DESIGN 5)."""
         count = len(topic.partitions)
         if key and topic.configs.get(PARTITIONER, "hash_key") == "hash_key":
@@ -198,7 +196,7 @@ class CursusProduce:
         return turn % count
 
 
-def _rule(topic: TopicImage, batch: CursusBatch) -> Rule | None:
+def _rule(topic: TopicView, batch: CursusBatch) -> Rule | None:
     if topic.configs.get(PRODUCER_NUMBERING) == Rule.STRICT.value:
         return Rule.STRICT
     return Rule.WINDOW if batch.idempotent else None

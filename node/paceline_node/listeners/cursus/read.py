@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import NamedTuple, Protocol
 
-import trio
-
 from paceline.errors import InvalidRecord, NotLeader, RequestTimedOut
 from paceline.types import NodeId
 from paceline.values import dataclass
@@ -24,9 +22,8 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
 from paceline.wire.records import Record
 from paceline_node.env import Env
-from paceline_node.peers.server import Slot
-from paceline_node.replication.partition import Partition
-from paceline_node.services.open_reads import ReadableTopic
+from paceline_node.listeners.cursus.session import Waiting
+from paceline_node.services.open_reads import ReadableReplica, ReadableTopic
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.scan import RecordScan
 from paceline_node.settings import NonUtf8
@@ -151,45 +148,27 @@ async def fill(frames: RecordFrames, scan: RecordScan, non_utf8: NonUtf8) -> int
 class LocalSource:
     """The log of this node, which leads."""
 
-    topic: ReadableTopic
-    partition: Partition
+    replica: ReadableReplica
     place: ReadPlace
     non_utf8: NonUtf8
-    slot: Slot | None = None
+    waiting: Waiting = nullcontext
 
     async def read(self, offset: int, wait_s: float) -> Found:
-        partition = self.partition
-        if not partition.is_leader:
-            raise NotLeader(f"{partition}: this node does not lead it any more")
-        if offset < partition.log_start_offset:
-            raise OutOfRange(offset, partition.log_start_offset, self._latest())
-        if offset >= self._latest():
-            await self._wait(offset, wait_s)
+        replica, isolation = self.replica, self.place.isolation
+        replica.check_leading()
+        if offset < replica.start:
+            raise OutOfRange(offset, replica.start, replica.readable_end(isolation))
+        if offset >= replica.readable_end(isolation) and wait_s > 0:
+            async with self.waiting():
+                await replica.wait_readable(offset, isolation, wait_s)
         frames = RecordFrames(self.place)
-        if not partition.log_start_offset <= offset < self._latest():
+        if not replica.start <= offset < replica.readable_end(isolation):
             return Found(frames.body(), offset, 0)
-        scan = self.topic.scan(
-            partition, offset, isolation=self.place.isolation, max_bytes=_READ_BYTES
-        )
+        scan = replica.scan(offset, isolation=isolation, max_bytes=_READ_BYTES)
         next_offset = await fill(frames, scan, self.non_utf8)
         body = frames.body()
-        partition.traffic.fetched(frames.count, len(body))
+        replica.fetched(frames.count, len(body))
         return Found(body, next_offset, frames.count)
-
-    def _latest(self) -> int:
-        return self.partition.readable_end(self.place.isolation)
-
-    async def _wait(self, offset: int, wait_s: float) -> None:
-        if wait_s <= 0:
-            return
-        readable = trio.Event()
-        token = self.partition.when_readable(offset, readable.set, self.place.isolation)
-        try:
-            async with nullcontext() if self.slot is None else self.slot.given_up():
-                with trio.move_on_after(wait_s):
-                    await readable.wait()
-        finally:
-            self.partition.cancel(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +186,10 @@ class ForwardedSource:
         for records; then NotLeader. RequestTimedOut when one did not answer."""
         until = self.env.now() + max(wait_s, 0.0)
 
-        async def here(partition: Partition) -> Found:
-            source = LocalSource(self.topic, partition, self.place, self.non_utf8)
-            start = offset or partition.log_start_offset
-            return await source.read(start, max(0.0, until - self.env.now()))
+        async def here() -> Found:
+            replica = self.topic.leader(self.place.partition)
+            source = LocalSource(replica, self.place, self.non_utf8)
+            return await source.read(offset or replica.start, max(0.0, until - self.env.now()))
 
         async def there(leader: NodeId) -> Found:
             return await self._ask(leader, offset, max(0.0, until - self.env.now()))

@@ -24,8 +24,8 @@ from paceline_node.listeners.cursus.read import (
 from paceline_node.listeners.cursus.readers import GroupReaders
 from paceline_node.listeners.cursus.session import CursusCall, FrameSink, Reply
 from paceline_node.listeners.cursus.streams import CursusStream
-from paceline_node.replication.partition import Partition
 from paceline_node.services.fetch import FetchService
+from paceline_node.services.open_reads import ReadableReplica, ReadableTopic
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.settings import NonUtf8
 
@@ -99,22 +99,25 @@ class CursusReads:
         if place.dialect is Dialect.SEED and not call.forwarded:
             elsewhere = ForwardedSource(self._env, self._routing, topic, place, self._non_utf8)
             return _Opened(place, elsewhere, place.offset or 0)
-        partition = await self._led_here(place.topic, place.partition, call)
+        replica = await self._led_here(topic, place.topic, place.partition, call)
         committed = None if call.forwarded else await self._readers.fence(place, group)
         offset = start_offset(
             place,
             committed=committed,
-            earliest=partition.log_start_offset,
-            latest=partition.readable_end(place.isolation),
+            earliest=replica.start,
+            latest=replica.readable_end(place.isolation),
         )
-        source = LocalSource(topic, partition, place, self._non_utf8, call.slot)
+        source = LocalSource(replica, place, self._non_utf8, call.waiting)
         return _Opened(place, source, offset)
 
-    async def _led_here(self, topic: str, number: int, call: CursusCall) -> Partition:
+    async def _led_here(
+        self, opened: ReadableTopic, topic: str, number: int, call: CursusCall
+    ) -> ReadableReplica:
         """The partition, which this node must lead; others are told who does."""
         until = min(self._env.now() + self._leader_wait_s, call.deadline - _ANSWER_S)
         try:
-            return await self._routing.leading(topic, number, until=until)
+            await self._routing.wait_leading(topic, number, until=until)
+            return opened.leader(number)
         except NotLeader:
             if call.forwarded:
                 raise
@@ -128,11 +131,9 @@ class CursusReads:
             if place.partition not in topic.partitions or frames.is_full:
                 continue
             opened = self._fetch.open(call.principal, topic.name)
-            partition = await self._led_here(topic.name, place.partition, call)
-            start = max(place.offset or 0, partition.log_start_offset)
-            if start < partition.readable_end(place.isolation):
-                scan = opened.scan(
-                    partition, start, isolation=place.isolation, max_bytes=_READ_BYTES
-                )
+            replica = await self._led_here(opened, topic.name, place.partition, call)
+            start = max(place.offset or 0, replica.start)
+            if start < replica.readable_end(place.isolation):
+                scan = replica.scan(start, isolation=place.isolation, max_bytes=_READ_BYTES)
                 await fill(frames, scan, self._non_utf8)
         return (frames.body(),)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import field
 
 import trio
@@ -14,12 +14,14 @@ from paceline.values import dataclass
 from paceline.wire.cursus.frames import FrameReader, framed
 from paceline_node.listeners.serving import send_to
 from paceline_node.memory import Holding, Portion
-from paceline_node.peers.server import Slot
 from paceline_node.security.principals import Principal
 from paceline_node.transactions.acting import ActedIn
 
 Reply = Sequence[bytes]
 """The bodies of the frames that answer a request, in order; hardly ever more than one."""
+
+Waiting = Callable[[], AbstractAsyncContextManager[None]]
+"""What is held while a request waits for records."""
 
 Outcome = Reply | PacelineError
 """What came of one of several requests that were carried out together."""
@@ -58,8 +60,8 @@ class CursusSession:
 class CursusCall:
     """One request under way. ``deadline`` is when its answer must be out; ``body`` is its frame, to
     be forwarded; ``forwarded`` tells that another node sent it here, so that it goes no further.
-    ``redirects``: its client follows when it is told another address. ``slot``: what a forwarded
-    one holds of the other node's, to be given up while it waits for records."""
+    ``redirects``: its client follows when it is told another address. ``waiting``: a forwarded
+    one gives up its place among the other node's meanwhile."""
 
     word: str
     session: CursusSession
@@ -67,7 +69,7 @@ class CursusCall:
     deadline: float
     forwarded: bool
     redirects: bool = True
-    slot: Slot | None = None
+    waiting: Waiting = nullcontext
 
     @property
     def principal(self) -> Principal:

@@ -15,7 +15,7 @@ from paceline.errors import (
     PacelineError,
     TopicAlreadyExists,
 )
-from paceline.types import NO_NODE, Isolation, NodeId, OffsetSpec, is_internal_topic
+from paceline.types import NO_NODE, NodeId, is_internal_topic
 from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.errors import CursusError, partition_not_found, quoted, topic_not_found
 from paceline.wire.cursus.replies import PartitionOffsets
@@ -23,7 +23,6 @@ from paceline.wire.cursus.requests import AuthPolicy, Partitioner, TopicPolicy
 from paceline.wire.native import admin
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
-from paceline_node.controller.image import TopicImage
 from paceline_node.controller.topic_config import (
     ACCESS_POLICY,
     ACCESS_READERS,
@@ -34,10 +33,10 @@ from paceline_node.controller.topic_config import (
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
-from paceline_node.replication.lookups import find_offset
-from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.event_streams import KIND
+from paceline_node.services.offsets import OffsetService
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.topic_removal import TopicRemoval
 from paceline_node.services.topics import TopicService
@@ -59,12 +58,14 @@ class CursusTopics:
         env: Env,
         topics: TopicService,
         removal: TopicRemoval,
+        offsets: OffsetService,
         places: Places,
         routing: LeaderRouting,
     ) -> None:
         self._env = env
         self._topics = topics
         self._removal = removal
+        self._offsets = offsets
         self._places = places
         self._routing = routing
 
@@ -92,6 +93,7 @@ class CursusTopics:
         )
 
     async def _create(self, request: requests.CreateTopic, principal: Principal) -> None:
+        topic: TopicView | None
         topic = self._topics.look_up(principal, Operation.CREATE, request.topic)
         if topic is None:
             configs = _configs(request.policy)
@@ -116,7 +118,7 @@ class CursusTopics:
         await self._adjust(topic, request, principal)
 
     async def _adjust(
-        self, topic: TopicImage, request: requests.CreateTopic, principal: Principal
+        self, topic: TopicView, request: requests.CreateTopic, principal: Principal
     ) -> None:
         compacts = "compact" in request.policy.cleanup
         if topic.kind == _SEGMENT or (topic.kind == KIND and compacts):
@@ -163,7 +165,7 @@ class CursusTopics:
         )
         return text(replies.ok(count=len(names), topics=",".join(names)))
 
-    async def _described(self, name: str, principal: Principal) -> TopicImage:
+    async def _described(self, name: str, principal: Principal) -> TopicView:
         return await self._places.topic_for(principal, Operation.DESCRIBE, name)
 
     async def describe(self, request: requests.DescribeTopic, call: CursusCall) -> Reply:
@@ -219,7 +221,7 @@ class CursusTopics:
                 raise partition_not_found(request.partition)
             wanted = [request.partition]
         if call.forwarded:
-            found = await self._led_here(topic, sorted(topic.partitions), wait_s=0.0)
+            found = await self._led_here(topic, call, sorted(topic.partitions), wait_s=0.0)
             return text(replies.list_offsets(topic.name, list(found.values())))
         found = await self._gather(topic, call, wanted)
         missing = [number for number in wanted if number not in found]
@@ -229,21 +231,24 @@ class CursusTopics:
         return text(replies.list_offsets(topic.name, [found[number] for number in wanted]))
 
     async def _led_here(
-        self, topic: TopicImage, wanted: Sequence[int], *, wait_s: float
+        self, topic: TopicView, call: CursusCall, wanted: Sequence[int], *, wait_s: float
     ) -> dict[int, PartitionOffsets]:
         until = self._env.now() + wait_s
         found = {}
         for number in wanted:
             with suppress(NotLeader, OffsetNotAvailable):
-                partition = await self._routing.leading(topic.name, number, until=until)
-                found[number] = offsets_of(partition)
+                await self._routing.wait_leading(topic.name, number, until=until)
+                ends = self._offsets.ends(call.principal, topic.name, number)
+                found[number] = PartitionOffsets(
+                    number, ends.start, ends.stable, ends.log_end, ends.high_watermark
+                )
         return found
 
     async def _gather(
-        self, topic: TopicImage, call: CursusCall, wanted: Sequence[int]
+        self, topic: TopicView, call: CursusCall, wanted: Sequence[int]
     ) -> dict[int, PartitionOffsets]:
         """Ends of the partitions, from this node and from all others that lead any of them."""
-        found = await self._led_here(topic, wanted, wait_s=_NEW_TOPIC_WAIT_S)
+        found = await self._led_here(topic, call, wanted, wait_s=_NEW_TOPIC_WAIT_S)
         others = {topic.partitions[number].leader for number in wanted if number not in found}
         async with trio.open_nursery() as nursery:
             for leader in sorted(others - {NO_NODE, self._routing.node_id}):
@@ -268,18 +273,6 @@ class CursusTopics:
             found.setdefault(each.partition, each)
 
 
-def offsets_of(partition: Partition) -> PartitionOffsets:
-    """A partition's ends as its leader knows them. Raises NotLeader; OffsetNotAvailable while a new
-    leader may not say yet what is committed."""
-    return PartitionOffsets(
-        partition.partition,
-        partition.log_start_offset,
-        find_offset(partition, OffsetSpec.LATEST, Isolation.READ_COMMITTED).offset,
-        partition.log_end_offset,
-        partition.high_watermark,
-    )
-
-
 def _configs(policy: TopicPolicy) -> dict[str, str | None]:
     """A policy as a topic's configuration; None where the broker's default is to hold."""
     return {
@@ -297,7 +290,7 @@ def _set(value: int) -> str | None:
     return str(value) if value else None
 
 
-def policy_of(topic: TopicImage) -> TopicPolicy:
+def policy_of(topic: TopicView) -> TopicPolicy:
     """A topic's configuration as Cursus shows it; 0 where the broker's default holds."""
     configs = topic.configs
     cleanup = configs.get("cleanup.policy", "delete")

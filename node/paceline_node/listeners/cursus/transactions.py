@@ -34,7 +34,6 @@ from paceline.wire.cursus.batch import CursusRecord
 from paceline.wire.cursus.errors import CursusError, invalid, partition_not_found, quoted
 from paceline.wire.mapping import record_of
 from paceline.wire.peer.names import GroupName
-from paceline_node.controller.image import TopicImage
 from paceline_node.env import Env
 from paceline_node.groups.keys import Family as GroupFamily
 from paceline_node.listeners.cursus.coordinators import ANSWER_S, Coordinators, told_where
@@ -43,6 +42,7 @@ from paceline_node.listeners.cursus.places import LISTENER, Places
 from paceline_node.listeners.cursus.produce import CursusProduce
 from paceline_node.listeners.cursus.session import CursusCall, Outcome, Reply, text
 from paceline_node.security.principals import Operation
+from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.produce import ProduceService
 from paceline_node.services.transactions import TransactionService
@@ -212,7 +212,7 @@ class CursusTransactions:
         refused = misplaced | reused
         return [refused.get(place) or (next(answers),) for place in range(len(published))]
 
-    def _staged(self, request: requests.TransactionPublish, topic: TopicImage) -> Staged:
+    def _staged(self, request: requests.TransactionPublish, topic: TopicView) -> Staged:
         key = request.key.encode()
         partition = request.partition
         if partition is None:
@@ -413,7 +413,7 @@ def _shown(name: str, found: Transaction, state: str) -> Reply:
     return text(replies.ok(transactional_id=name, state=state, **fields))
 
 
-def _misplaced(request: requests.TransactionPublish, topic: TopicImage) -> CursusError | None:
+def _misplaced(request: requests.TransactionPublish, topic: TopicView) -> CursusError | None:
     partition = request.partition
     if partition is None or partition in topic.partitions:
         return None

@@ -10,9 +10,8 @@ from paceline.wire.message import Message
 from paceline.wire.native import admin
 from paceline.wire.v1 import replies, requests
 from paceline.wire.v1.errors import bad_request
-from paceline_node.controller.image import Image, TopicImage
-from paceline_node.controller.records import PartitionRegistration
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.cluster_view import ClusterView, PartitionView, TopicView
 from paceline_node.services.topics import TopicService
 
 AdminRequest = (
@@ -164,18 +163,18 @@ class V1Admin:
             changes += 1
         return replies.elect_payload(topic=name, elected_changes=changes)
 
-    def _to_be_moved(self, name: str, principal: Principal) -> TopicImage:
+    def _to_be_moved(self, name: str, principal: Principal) -> TopicView:
         """The topic, for one who may move its leaderships."""
         return _existing(self._topics.look_up(principal, Operation.MOVE_LEADER, name), name)
 
 
-def _existing(topic: TopicImage | None, name: str) -> TopicImage:
+def _existing(topic: TopicView | None, name: str) -> TopicView:
     if topic is None:
         raise bad_request(f"topic not found: {name}")
     return topic
 
 
-def _existing_partition(topic: TopicImage, number: int) -> PartitionRegistration:
+def _existing_partition(topic: TopicView, number: int) -> PartitionView:
     if number < 0:
         raise bad_request("partition must be >= 0")
     partition = topic.partitions.get(number)
@@ -184,7 +183,7 @@ def _existing_partition(topic: TopicImage, number: int) -> PartitionRegistration
     return partition
 
 
-def _metadata(image: Image) -> bytes:
+def _metadata(image: ClusterView) -> bytes:
     fenced = [node for node, broker in image.brokers.items() if broker.operator_fenced]
     fenced += [node for node, external in image.externals.items() if external.fenced]
     return replies.metadata_payload(

@@ -8,7 +8,7 @@ JOIN, LEAVE or COMMIT may have been.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from paceline.errors import (
     CoordinatorLoadInProgress,
@@ -23,15 +23,14 @@ from paceline.wire.v1 import replies
 from paceline.wire.v1.errors import V1Code, V1Error
 from paceline.wire.v1.requests import Commit, CommittedOffset, Heartbeat, Join, Leave, Sync
 from paceline_node.env import Env
-from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.keys import GROUPS_TOPIC
-from paceline_node.groups.v1_groups import MemberRef, v1_key
 from paceline_node.listeners.v1.records import V1Records
 from paceline_node.listeners.v1.routing import Call, Router
-from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
-from paceline_node.services.open_group import OpenGroup
+from paceline_node.services.v1_groups import V1Group, V1Member
+
+Serve = Callable[[float], Awaitable[bytes]]
+"""Answers at the coordinator; is given how long what it says has until it is committed."""
 
 
 class V1Groups:
@@ -54,87 +53,76 @@ class V1Groups:
 
     async def join(self, request: Join, call: Call) -> bytes:
         """Become a member; the topic is created when it is unknown."""
-        opened = self._groups.open_to_member(call.principal, v1_key(request.group), request.topic)
+        group = self._groups.open_v1_to_member(call.principal, request.group, request.topic)
         topic = await self._records.ensure_for_reading(request.topic, call)
         assignor = None if request.assignor is None else request.assignor.value
 
-        def serve(engine: GroupEngine) -> bytes:
-            membership = engine.v1.join(
-                request.group, request.topic, request.consumer_id, assignor, len(topic.partitions)
+        async def serve(commit_s: float) -> bytes:
+            told = await group.join(
+                request.topic,
+                request.consumer_id,
+                assignor,
+                len(topic.partitions),
+                commit_s=commit_s,
             )
-            return replies.assignment_payload(
-                generation=membership.generation, assigned=membership.partitions
-            )
+            return replies.assignment_payload(generation=told.generation, assigned=told.partitions)
 
-        return await self._change(call, opened, serve)
+        return await self._change(call, group, serve)
 
     async def sync(self, request: Sync, call: Call) -> bytes:
         """The member's assignment."""
-        opened = self._groups.open(call.principal, Operation.JOIN_GROUP, v1_key(request.group))
+        group = self._groups.open_v1(call.principal, Operation.JOIN_GROUP, request.group)
 
-        def serve(engine: GroupEngine) -> bytes:
-            membership = engine.v1.sync(self._member(request))
-            return replies.assignment_payload(
-                generation=membership.generation, assigned=membership.partitions
-            )
+        async def serve(commit_s: float) -> bytes:
+            told = await group.sync(_member(request), commit_s=commit_s)
+            return replies.assignment_payload(generation=told.generation, assigned=told.partitions)
 
-        return await self._look(call, opened, serve)
+        return await self._look(call, group, serve)
 
     async def heartbeat(self, request: Heartbeat, call: Call) -> bytes:
         """Keep the session."""
-        opened = self._groups.open(call.principal, Operation.JOIN_GROUP, v1_key(request.group))
+        group = self._groups.open_v1(call.principal, Operation.JOIN_GROUP, request.group)
 
-        def serve(engine: GroupEngine) -> bytes:
-            engine.v1.heartbeat(self._member(request))
+        async def serve(commit_s: float) -> bytes:
+            await group.heartbeat(_member(request), commit_s=commit_s)
             return replies.HEARTBEAT_PAYLOAD
 
-        return await self._look(call, opened, serve)
+        return await self._look(call, group, serve)
 
     async def leave(self, request: Leave, call: Call) -> bytes:
         """Be no member any more."""
-        opened = self._groups.open(call.principal, Operation.JOIN_GROUP, v1_key(request.group))
+        group = self._groups.open_v1(call.principal, Operation.JOIN_GROUP, request.group)
 
-        def serve(engine: GroupEngine) -> bytes:
-            engine.v1.leave(self._member(request))
+        async def serve(commit_s: float) -> bytes:
+            await group.leave(_member(request), commit_s=commit_s)
             return replies.LEAVE_PAYLOAD
 
-        return await self._change(call, opened, serve)
+        return await self._change(call, group, serve)
 
     async def commit(self, request: Commit, call: Call) -> bytes:
         """Store how far a member has read."""
-        opened = self._groups.open(call.principal, Operation.COMMIT_OFFSETS, v1_key(request.group))
+        group = self._groups.open_v1(call.principal, Operation.COMMIT_OFFSETS, request.group)
 
-        def serve(engine: GroupEngine) -> bytes:
-            member, account = self._member(request), call.principal.account
-            engine.v1.commit(member, request.partition, request.offset, account)
+        async def serve(commit_s: float) -> bytes:
+            member = _member(request)
+            await group.store(member, request.partition, request.offset, commit_s=commit_s)
             return replies.COMMIT_PAYLOAD
 
-        return await self._change(call, opened, serve)
+        return await self._change(call, group, serve)
 
     async def committed(self, request: CommittedOffset, call: Call) -> bytes:
         """OFFSET: the committed position, 0 when there is none; asks for no membership."""
-        opened = self._groups.open(call.principal, Operation.DESCRIBE, v1_key(request.group))
+        group = self._groups.open_v1(call.principal, Operation.DESCRIBE, request.group)
 
-        def serve(engine: GroupEngine) -> bytes:
-            found = engine.offsets.fetch(v1_key(request.group), request.topic, request.partition)
-            return replies.offset_payload(0 if found is None else found.offset)
+        async def serve(commit_s: float) -> bytes:
+            found = await group.committed(request.topic, request.partition, commit_s=commit_s)
+            return replies.offset_payload(found or 0)
 
-        return await self._look(call, opened, serve)
-
-    def _member(self, request: Sync | Heartbeat | Leave | Commit) -> MemberRef:
-        return MemberRef(
-            request.group,
-            request.topic,
-            request.consumer_id,
-            request.generation,
-            self._groups.partition_count(request.topic),
-        )
+        return await self._look(call, group, serve)
 
     # --- where ------------------------------------------------------------------------------------
 
-    async def _look(
-        self, call: Call, group: OpenGroup, serve: Callable[[GroupEngine], bytes]
-    ) -> bytes:
+    async def _look(self, call: Call, group: V1Group, serve: Serve) -> bytes:
         """Run what may run twice: a lost link, or a coordinator that hangs, is no reason to give
         up."""
         until = self._env.now() + self._coordinator_wait_s
@@ -147,9 +135,7 @@ class V1Groups:
                 if call.forwarded or self._env.now() >= until:
                     raise _unavailable(group.key.group) from None
 
-    async def _change(
-        self, call: Call, group: OpenGroup, serve: Callable[[GroupEngine], bytes]
-    ) -> bytes:
+    async def _change(self, call: Call, group: V1Group, serve: Serve) -> bytes:
         """Run what must not run twice; RequestTimedOut and the like: outcome unknown."""
         until = self._env.now() + self._coordinator_wait_s
         return await self._at_coordinator(call, group, serve, until)
@@ -157,25 +143,23 @@ class V1Groups:
     async def _at_coordinator(
         self,
         call: Call,
-        group: OpenGroup,
-        serve: Callable[[GroupEngine], bytes],
+        group: V1Group,
+        serve: Serve,
         until: float,
         *,
         patience_s: float = math.inf,
     ) -> bytes:
-        async def here(_: Partition) -> bytes:
+        async def here() -> bytes:
             left_s = min(until, call.deadline) - self._env.now()
             try:
-                return await group.perform(serve, commit_s=max(left_s, 0.0))
+                return await serve(max(left_s, 0.0))
             except (NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable) as error:
                 raise NotLeader(str(error)) from error
 
         try:
-            number = await self._groups.wait_partition(
-                group.key, timeout_s=max(0.0, until - self._env.now())
-            )
+            topic, number = await group.wait_place(timeout_s=max(0.0, until - self._env.now()))
             return await self._router.on_leader(
-                call, GROUPS_TOPIC, number, here, until=until, patience_s=patience_s
+                call, topic, number, here, until=until, patience_s=patience_s
             )
         except (NotLeader, NotEnoughReplicas):
             if call.forwarded:
@@ -183,6 +167,10 @@ class V1Groups:
             raise _unavailable(group.key.group) from None
         except (CoordinatorNotAvailable, UnknownTopicOrPartition):
             raise _unavailable(group.key.group) from None
+
+
+def _member(request: Sync | Heartbeat | Leave | Commit) -> V1Member:
+    return V1Member(request.topic, request.consumer_id, request.generation)
 
 
 def _unavailable(group: str) -> V1Error:

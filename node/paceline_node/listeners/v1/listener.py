@@ -11,7 +11,7 @@ import structlog
 import trio
 
 from paceline.errors import NotLeader, PacelineError, PreferredLeaderNotAvailable
-from paceline.types import is_internal_topic
+from paceline.types import NodeId, is_internal_topic
 from paceline.values import dataclass
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
@@ -40,7 +40,6 @@ from paceline_node.listeners.v1.replicas import V1Replicas
 from paceline_node.listeners.v1.routing import Call
 from paceline_node.memory import ClientMemory, Holding, Portion
 from paceline_node.observe.metrics import OK, Metrics
-from paceline_node.peers.server import Session
 from paceline_node.security.principals import node_principal
 from paceline_node.services.roles import RoleService
 from paceline_node.settings.limits import LimitSettings
@@ -269,7 +268,7 @@ class V1Listener:
             hw=result.high_watermark - 1,
         )
 
-    async def serve_forwarded(self, session: Session, frame: Frame) -> tuple[Message, bytes]:
+    async def serve_forwarded(self, sender: NodeId, frame: Frame) -> tuple[Message, bytes]:
         """Answer a line that another node forwarded (PeerApi.V1_LINE).
 
         Raises NotLeader, and NotEnoughReplicas, when nothing was done and the sender may look
@@ -281,7 +280,7 @@ class V1Listener:
             line.command,
             line.args,
             self._env.now() + budget_s,
-            node_principal(session.peer),
+            node_principal(sender),
             forwarded=True,
         )
         try:
@@ -294,7 +293,7 @@ class V1Listener:
             topic = getattr(request, "topic", None)
             if topic is None or is_internal_topic(topic):
                 raise bad_request("not a request that is forwarded")
-            async with forwarded(self._memory, session.peer, len(line.args)):
+            async with forwarded(self._memory, sender, len(line.args)):
                 payload = await self._serve_request(request, call)
         except PacelineError as error:
             if isinstance(error, NotLeader) or error.code.name == "NOT_ENOUGH_REPLICAS":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import trio
-
 from paceline.errors import (
     CorruptMessage,
     NotEnoughReplicas,
@@ -17,7 +15,6 @@ from paceline.wire.v1.errors import V1Code, V1Error, bad_request
 from paceline.wire.v1.partitioner import partition_for
 from paceline.wire.v1.replies import MessageList, consume_payload, produce_payload
 from paceline.wire.v1.requests import Consume, Produce
-from paceline_node.controller.image import TopicImage
 from paceline_node.env import Env
 from paceline_node.listeners.v1.errors import (
     ACKS_TIMEOUT,
@@ -27,15 +24,14 @@ from paceline_node.listeners.v1.errors import (
     unreachable,
 )
 from paceline_node.listeners.v1.routing import Call, Router
-from paceline_node.replication.partition import Partition
+from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.fetch import FetchService
-from paceline_node.services.open_reads import ReadableTopic
+from paceline_node.services.open_reads import ReadableReplica
 from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.produce import ProduceService
 from paceline_node.services.sequenced_records import RecordsWish
 from paceline_node.services.topics import TopicService
 from paceline_node.settings.tree import V1Settings
-from paceline_node.storage.sequenced_batches import SequencedRecords
 
 _V1 = V1Settings()
 
@@ -70,7 +66,7 @@ class V1Records:
         self._router = router
         self._limits = limits
 
-    async def ensure(self, name: str, call: Call) -> TopicImage:
+    async def ensure(self, name: str, call: Call) -> TopicView:
         """The topic, created when it is unknown (DESIGN 4.4)."""
         left_s = max(0.0, call.deadline - self._env.now())
         wait_s = min(left_s, self._limits.leader_wait_s)
@@ -92,7 +88,7 @@ class V1Records:
             wait_s = self._limits.ack_timeout_s
         until = self._env.now() + wait_s
 
-        async def append_here(_: Partition) -> bytes:
+        async def append_here() -> bytes:
             return await self._append(opened, request, partition, call)
 
         try:
@@ -115,7 +111,7 @@ class V1Records:
             return False
         return self._limits.forward_produce or self._router.leads(topic, partition)
 
-    async def _ensure_for_produce(self, name: str, call: Call) -> TopicImage:
+    async def _ensure_for_produce(self, name: str, call: Call) -> TopicView:
         try:
             return await self.ensure(name, call)
         except PacelineError as error:
@@ -134,8 +130,7 @@ class V1Records:
             min(self._limits.ack_timeout_s, max(0.0, call.deadline - self._env.now())),
             simulated=True,
         )
-        record = SequencedRecords([None], [request.value], [request.key])
-        result = await opened.append(partition, record, wish)
+        result = await opened.append_one(partition, request.key, request.value, wish)
         return produce_payload(
             partition=partition, offset=result.last_offset, hw=result.high_watermark - 1
         )
@@ -151,8 +146,8 @@ class V1Records:
         if request.partition not in topic.partitions:
             raise bad_request("invalid partition")
 
-        async def read_here(local: Partition) -> bytes:
-            return await self._consume(opened, local, request)
+        async def read_here() -> bytes:
+            return await self._consume(opened.leader(request.partition), request)
 
         # A replica here can answer at once without the leader; a topic just made has neither yet.
         has_replica = opened.hosted(request.partition) is not None
@@ -173,56 +168,42 @@ class V1Records:
             replica = opened.hosted(request.partition)
             if replica is None:
                 raise unreachable(request.topic, request.partition) from None
-            return await self._consume(opened, replica, request)
+            return await self._consume(replica, request)
 
-    async def ensure_for_reading(self, name: str, call: Call) -> TopicImage:
+    async def ensure_for_reading(self, name: str, call: Call) -> TopicView:
         """As :meth:`ensure` for what writes nothing: without an answer it is UNAVAILABLE."""
         try:
             return await self.ensure(name, call)
         except RequestTimedOut as error:
             raise V1Error(V1Code.UNAVAILABLE, NO_CONTROLLER) from error
 
-    async def _consume(self, opened: ReadableTopic, replica: Partition, request: Consume) -> bytes:
-        await self._wait_for_commit(replica, request.offset)
+    async def _consume(self, replica: ReadableReplica, request: Consume) -> bytes:
+        if replica.readable_end(Isolation.READ_COMMITTED) <= request.offset < replica.log_end:
+            # A record appended with acks=1 becomes readable a round trip later; a client that
+            # produced it reads its own write (DESIGN 4.4).
+            wait_s = self._limits.commit_wait_s
+            await replica.wait_readable(request.offset, Isolation.READ_COMMITTED, wait_s)
         messages = MessageList(
             encoding=request.encoding,
             with_keys=request.with_keys,
             max_records=request.max_records,
             max_bytes=self._limits.consume_max_bytes,
         )
-        end = await self.collect(opened, replica, request.offset, messages)
+        end = await self.collect(replica, request.offset, messages)
         payload = consume_payload(messages, hw=end - 1)
-        replica.traffic.fetched(len(messages), len(payload))
+        replica.fetched(len(messages), len(payload))
         return payload
 
-    async def _wait_for_commit(self, replica: Partition, offset: int) -> None:
-        """A record appended with acks=1 becomes readable a round trip later; wait for it, so that
-        a client which produced reads its own write (DESIGN 4.4)."""
-        if not replica.last_stable_offset <= offset < replica.log_end_offset:
-            return
-        committed = trio.Event()
-        token = replica.when_readable(offset, committed.set, Isolation.READ_COMMITTED)
-        with trio.move_on_after(self._limits.commit_wait_s):
-            await committed.wait()
-        replica.cancel(token)
-
-    async def collect(
-        self, opened: ReadableTopic, replica: Partition, offset: int, messages: MessageList
-    ) -> int:
+    async def collect(self, replica: ReadableReplica, offset: int, messages: MessageList) -> int:
         """Fill ``messages`` from ``offset``; return the high watermark they were read under.
 
         Committed data only, from the log start if ``offset`` is below it (DESIGN 4.4). Scans over
         hidden records until a visible one or the end (services/DESIGN 4.1).
         """
-        position = max(offset, replica.log_start_offset)
-        if position >= replica.last_stable_offset:
+        position = max(offset, replica.start)
+        if position >= replica.readable_end(Isolation.READ_COMMITTED):
             return replica.high_watermark
-        scan = opened.scan(
-            replica,
-            position,
-            max_bytes=self._limits.consume_max_bytes,
-            from_follower=True,
-        )
+        scan = replica.scan(position, max_bytes=self._limits.consume_max_bytes, from_follower=True)
         try:
             while (records := await scan.next_batch()) is not None:
                 for record in records:

@@ -17,7 +17,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.v1.errors import NO_LEADER_HERE, unreachable
 from paceline_node.listeners.v1.records import V1Records
 from paceline_node.listeners.v1.routing import Call, Router
-from paceline_node.replication.partition import Partition
+from paceline_node.services.open_reads import ReadableReplica
 from paceline_node.services.replica_slots import ReplicaSlots, SlotProgress, SlotsOfTopic
 
 NOT_LEADER_HERE = bad_request("partition is not leader")
@@ -92,8 +92,9 @@ class V1Replicas:
         if not call.forwarded and self._router.is_marked_follower(topic, partition):
             raise NOT_LEADER_HERE
 
-        async def here(local: Partition) -> bytes:
-            found = await slots.acknowledge(local, slot, offset + 1, wait_s=self._status_wait_s)
+        async def here() -> bytes:
+            wait_s = self._status_wait_s
+            found = await slots.acknowledge(partition, slot, offset + 1, wait_s=wait_s)
             if found is None:
                 raise bad_request("replica id not configured")
             return payload(found)
@@ -128,10 +129,10 @@ class V1Replicas:
         if marked and not call.forwarded:
             raise NO_LEADER_HERE
 
-        async def here(local: Partition) -> bytes:
-            if slots.is_hosted(local, slot):
+        async def here() -> bytes:
+            if slots.is_hosted(partition, slot):
                 raise V1Error(V1Code.NOT_AUTHORIZED, "reserved for the inter-broker listener")
-            return await self._records_for(slots, local, request)
+            return await self._records_for(slots.reads.leader(partition), request)
 
         try:
             return await self._router.on_leader(
@@ -144,11 +145,9 @@ class V1Replicas:
         except RequestTimedOut:
             raise unreachable(topic, partition) from None
 
-    async def _records_for(
-        self, slots: SlotsOfTopic, local: Partition, request: BrokerFetch
-    ) -> bytes:
+    async def _records_for(self, replica: ReadableReplica, request: BrokerFetch) -> bytes:
         messages = MessageList(max_records=request.max_messages, max_bytes=_FETCH_BYTES)
-        end = await self._records.collect(slots.reads, local, max(0, request.offset), messages)
+        end = await self._records.collect(replica, max(0, request.offset), messages)
         return broker_fetch_payload(
             topic=request.topic,
             partition=request.partition,

@@ -14,9 +14,7 @@ from paceline.values import dataclass
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.v1_line import V1Answer, V1Line
 from paceline.wire.v1.errors import V1Code, V1Error
-from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
-from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Principal
 from paceline_node.services.routing import LeaderRouting
 
@@ -37,22 +35,19 @@ class Call:
     forwarded: bool
 
 
-LocalServe = Callable[[Partition], Awaitable[bytes]]
+LocalServe = Callable[[], Awaitable[bytes]]
 
 
 class Router:
     """Runs a partition's request where its leader is."""
 
-    def __init__(self, env: Env, store: MetadataStore, routing: LeaderRouting) -> None:
+    def __init__(self, env: Env, routing: LeaderRouting) -> None:
         self._env = env
-        self._store = store
         self._routing = routing
 
     def is_marked_follower(self, topic: str, partition: int) -> bool:
         """Whether this node carries a follower mark for the partition (DESIGN 4.2)."""
-        found = self._store.image.find_topic(topic)
-        registration = None if found is None else found.partitions.get(partition)
-        return registration is not None and self._routing.node_id in registration.marks
+        return self._routing.is_marked(topic, partition)
 
     def leads(self, topic: str, partition: int) -> bool:
         """Whether this node leads the partition, as the metadata say."""
