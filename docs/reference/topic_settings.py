@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docs.reference.markdown import code, line, table, whole
-from paceline_node.controller.topic_config import KEYS, ConfigKey
+from paceline_node.settings.topic_config import KEYS, ConfigKey
 
 _INTRO = """
 Made from the table by which the controller checks them. Set them with `paceline topic create NAME

@@ -38,8 +38,8 @@ from paceline_node.storage.producer_state import ProducerKey, key_of_id
 from paceline_node.storage.producers import ProducerTable, idle_before, read_detail
 from paceline_node.storage.sequenced_batches import expire_batch
 from paceline_node.storage.state_map import SLICES, expiry_key
+from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.engine import TransactionEngine
-from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 
 MEMBERS = (10, 100, 500, 1000, 2000)

@@ -10,7 +10,7 @@ def complete_topic_settings(
     _ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Names of a topic's settings, with ``=`` where a value follows."""
-    from paceline_node.controller.topic_config import KEYS
+    from paceline_node.settings.topic_config import KEYS
 
     end = "=" if param.name == "configs" else ""
     return _items([f"{name}{end}" for name in sorted(KEYS)], incomplete)

@@ -47,6 +47,7 @@ from paceline_node.observe.metrics import Gauge, Metrics, Sample, Total
 from paceline_node.peers.server import PeerServer
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.services.broker_services import BrokerParts, BrokerServices
+from paceline_node.services.descriptions import DescriptionService
 from paceline_node.services.replica_slots import ReplicaSlots
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.tables import TableService
@@ -131,7 +132,7 @@ class ClientListeners:
         requests = NativeRequests(
             topics=services.topics,
             removal=self._pravega.removal,
-            records=services.records,
+            descriptions=DescriptionService(services.topics, services.records, services.turns),
             producer_ids=services.producer_ids,
             transactions=services.transactions,
             status=services.status,

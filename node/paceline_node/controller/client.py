@@ -15,25 +15,15 @@ import trio
 
 from paceline.errors import ConnectionLost, ControllerUnavailable, NotController, RequestTimedOut
 from paceline.types import NodeId
-from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.native import admin
-from paceline.wire.native.api import NativeApi
+from paceline.wire.native.exchanges import ADMINISTRATION, Exchange
 from paceline.wire.peer import control
 from paceline.wire.peer.api import PeerApi
 from paceline_node.env import Env
 from paceline_node.peers.links import PeerLinks
 
 M = TypeVar("M", bound=Message)
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """How one kind of controller request travels."""
-
-    api: int
-    request: type[Message]
-    response: type[Message]
 
 
 EXCHANGES: tuple[Exchange, ...] = (
@@ -53,20 +43,7 @@ EXCHANGES: tuple[Exchange, ...] = (
     Exchange(PeerApi.CREATE_SEGMENT, control.CreateSegmentRequest, admin.Done),
     Exchange(PeerApi.DELETE_SEGMENT, control.DeleteSegmentRequest, admin.Done),
     Exchange(PeerApi.CREATE_INTERNAL_TOPIC, control.CreateInternalTopicRequest, admin.Done),
-    Exchange(NativeApi.CREATE_TOPIC, admin.CreateTopic, admin.TopicCreated),
-    Exchange(NativeApi.DELETE_TOPIC, admin.DeleteTopic, admin.Done),
-    Exchange(NativeApi.ALTER_TOPIC, admin.AlterTopic, admin.Done),
-    Exchange(NativeApi.ADD_PARTITIONS, admin.AddPartitions, admin.Done),
-    Exchange(NativeApi.ALTER_GROUP, admin.AlterGroup, admin.Done),
-    Exchange(NativeApi.ELECT_LEADER, admin.ElectLeader, admin.RoleSet),
-    Exchange(NativeApi.SET_ROLE, admin.SetRole, admin.RoleSet),
-    Exchange(NativeApi.FENCE_BROKER, admin.FenceBroker, admin.Done),
-    Exchange(NativeApi.REGISTER_EXTERNAL, admin.RegisterExternal, admin.Done),
-    Exchange(NativeApi.RECONCILE_EXTERNAL, admin.ReconcileExternal, admin.Reconciled),
-    Exchange(NativeApi.REASSIGN_PARTITION, admin.ReassignPartition, admin.Done),
-    Exchange(NativeApi.ADD_VOTER, admin.AddVoter, admin.Done),
-    Exchange(NativeApi.REMOVE_VOTER, admin.RemoveVoter, admin.Done),
-    Exchange(NativeApi.UNREGISTER_BROKER, admin.UnregisterBroker, admin.Done),
+    *ADMINISTRATION,
 )
 
 _BY_REQUEST = {exchange.request: exchange for exchange in EXCHANGES}

@@ -16,7 +16,7 @@ from paceline_node.controller.context import Context, Draft, Outcome, Position
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.placement import Placer
 from paceline_node.controller.records import Topic
-from paceline_node.controller.topic_config import (
+from paceline_node.settings.topic_config import (
     MIN_INSYNC_REPLICAS,
     CleanupPolicy,
     min_insync_replicas,

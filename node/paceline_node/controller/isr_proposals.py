@@ -21,7 +21,7 @@ from paceline_node.controller import reassignment
 from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.partition_change import Change, change_partition
 from paceline_node.controller.records import PartitionRegistration
-from paceline_node.controller.topic_config import min_insync_replicas
+from paceline_node.settings.topic_config import min_insync_replicas
 
 
 def alter_partitions(request: AlterPartitionRequest, context: Context) -> Outcome:

@@ -10,9 +10,10 @@ other time, so whoever becomes the controller looks for them once, and mends wha
 from __future__ import annotations
 
 from paceline.types import NO_NODE
-from paceline_node.controller import elections, topic_config, topics
+from paceline_node.controller import elections, topics
 from paceline_node.controller.context import Draft
 from paceline_node.controller.partition_change import Change
+from paceline_node.settings import topic_config
 
 
 def settle(draft: Draft) -> None:

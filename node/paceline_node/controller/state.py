@@ -27,11 +27,11 @@ from paceline_node.controller import (
     registration,
     roles,
     stream_segments,
-    topic_config,
     topics,
 )
 from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.records import ProducerIds
+from paceline_node.settings import topic_config
 
 PRODUCER_ID_BLOCK = 1_000
 

@@ -22,7 +22,7 @@ from paceline_node.controller import topics
 from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.records import Record, RemovePartition, RemoveTopic, Topic
-from paceline_node.controller.topic_config import SEGMENT_NAME
+from paceline_node.settings.topic_config import SEGMENT_NAME
 
 SEGMENT = "segment"
 

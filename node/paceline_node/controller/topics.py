@@ -33,7 +33,7 @@ from paceline.wire.native.admin import (
     Done,
     TopicCreated,
 )
-from paceline_node.controller import budget, reassignment, topic_config
+from paceline_node.controller import budget, reassignment
 from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.partition_change import Change
@@ -45,7 +45,8 @@ from paceline_node.controller.records import (
     RemoveTopic,
     Topic,
 )
-from paceline_node.controller.topic_config import MIN_INSYNC_REPLICAS, CleanupPolicy
+from paceline_node.settings import topic_config
+from paceline_node.settings.topic_config import MIN_INSYNC_REPLICAS, CleanupPolicy
 
 KINDS = ("log", "segment", "event-sourcing")
 MAX_REPLICATION_FACTOR = 32767

@@ -19,16 +19,16 @@ from collections.abc import Callable
 
 from paceline.wire.coordinator.codec import Ask
 from paceline.wire.coordinator.messages import (
+    REBALANCE,
     PingRequest,
     PositionsResponse,
+    Question,
     StartRequest,
     StopRequest,
 )
 from paceline_node.groups.context import GroupContext
-from paceline_node.groups.driven_state import Consumer, DrivenGroup, Question
+from paceline_node.groups.driven_state import Consumer, DrivenGroup
 
-REBALANCE, DELETED, REPLACED, MOVING, SHUTDOWN = range(5)
-"""Reasons of a Stop."""
 _PING_PART = 2 / 3
 _STORE_EVERY_S = 1.0
 _LEAST_PATIENCE_S = 1.0

@@ -31,9 +31,15 @@ from paceline.errors import (
     UnknownMember,
 )
 from paceline.wire.coordinator.codec import Ask
-from paceline.wire.coordinator.messages import PositionsResponse, RegisterRequest
+from paceline.wire.coordinator.messages import (
+    MOVING,
+    REPLACED,
+    SHUTDOWN,
+    PositionsResponse,
+    RegisterRequest,
+)
 from paceline_node.groups.context import GroupContext
-from paceline_node.groups.driven_dialogue import MOVING, REPLACED, SHUTDOWN, Dialogue
+from paceline_node.groups.driven_dialogue import Dialogue
 from paceline_node.groups.driven_reading import Reading
 from paceline_node.groups.driven_rounds import Beginnings, Rounds
 from paceline_node.groups.driven_state import (

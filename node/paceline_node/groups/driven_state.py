@@ -18,7 +18,7 @@ from paceline.values import dataclass
 from paceline.values import dataclass as message
 from paceline.wire.coordinator.codec import Ask
 from paceline.wire.coordinator.messages import (
-    PingRequest,
+    Question,
     RegisterRequest,
     StartRequest,
     StopRequest,
@@ -32,7 +32,6 @@ from paceline_node.state_machines.alarms import Alarms
 PROTOCOL_TYPE = "coordinator"
 PROTOCOL = "range"
 LIST, WHITELIST, BLACKLIST = 0, 1, 2
-Question = PingRequest | StopRequest | StartRequest
 Numbers = Mapping[str, Sequence[int]]
 """Partition numbers by topic."""
 

@@ -18,7 +18,6 @@ from paceline.errors import (
 )
 from paceline.types import Acks, LeaderEpoch, TopicId
 from paceline.wire.batch_header import BatchHeader, read_header
-from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.replication.partition_context import PartitionContext
 from paceline_node.replication.pending import Done, PendingProduce, PendingProduces, ProduceResult
 from paceline_node.replication.producer_quota import ProducerQuota, writers_of
@@ -32,6 +31,7 @@ from paceline_node.replication.transactions import (
     check_all,
     check_order,
 )
+from paceline_node.settings.topic_config import TopicConfig
 from paceline_node.storage.log import Log
 from paceline_node.storage.producer_state import ProducerKey, key_of_id
 

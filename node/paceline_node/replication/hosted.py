@@ -20,7 +20,6 @@ from paceline.wire.peer.control import PartitionRef
 from paceline_node.controller.image import Image, TopicImage, changed_topics
 from paceline_node.controller.records import PartitionRegistration
 from paceline_node.controller.store import MetadataStore
-from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.env import is_full
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
 from paceline_node.replication.partition import (
@@ -32,6 +31,7 @@ from paceline_node.replication.registration_gate import RegistrationGate
 from paceline_node.replication.replica import Transition
 from paceline_node.settings import tree
 from paceline_node.settings.flush_mode import FlushMode, weakest
+from paceline_node.settings.topic_config import TopicConfig
 from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log

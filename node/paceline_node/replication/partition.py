@@ -21,7 +21,6 @@ from paceline.errors import (
 )
 from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, NodeId, TopicId
 from paceline_node.controller.records import PartitionRegistration
-from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.replication.appends import Appends
 from paceline_node.replication.damage_refusals import refusal
 from paceline_node.replication.leader import Brokers
@@ -32,6 +31,7 @@ from paceline_node.replication.refused_cuts import PATIENCE_S
 from paceline_node.replication.replica import Replica, Role, Transition
 from paceline_node.replication.trims import Trims
 from paceline_node.replication.waiters import AckWatchers, Waiter
+from paceline_node.settings.topic_config import TopicConfig
 from paceline_node.storage.log import Log
 from paceline_node.storage.reading import LocalSlice
 from paceline_node.storage.transactions import AbortedTransaction

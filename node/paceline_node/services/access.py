@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from paceline.errors import AuthorizationFailed
-from paceline_node.controller.topic_config import ACCESS_POLICY, ACCESS_READERS, ACCESS_WRITERS
 from paceline_node.security.principals import (
     ANONYMOUS,
     CLUSTER,
@@ -22,6 +21,7 @@ from paceline_node.security.principals import (
     ResourceKind,
     refuse,
 )
+from paceline_node.settings.topic_config import ACCESS_POLICY, ACCESS_READERS, ACCESS_WRITERS
 
 TopicConfigs = Callable[[str], Mapping[str, str]]
 _GUARDED = {

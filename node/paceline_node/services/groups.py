@@ -8,12 +8,13 @@ from uuid import UUID
 
 import trio
 
-from paceline.errors import CoordinatorNotAvailable, UnknownTopicOrPartition
-from paceline.types import NodeId, TopicId
+from paceline.errors import CoordinatorNotAvailable, InvalidRequest, UnknownTopicOrPartition
+from paceline.types import LeaderEpoch, NodeId, TopicId
 from paceline_node.controller.group_topics import topics_of
 from paceline_node.controller.image import Broker
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
+from paceline_node.groups.driven_groups import coordinator_key
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import Inspection, Listing
 from paceline_node.groups.keys import (
@@ -28,6 +29,9 @@ from paceline_node.groups.topic_ids import UNBOUND
 from paceline_node.groups.v1_groups import v1_key
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
+from paceline_node.services.asked_offsets import AskedOffsets
+from paceline_node.services.driven_groups import DrivenGroup
+from paceline_node.services.kafka_groups import KafkaGroup
 from paceline_node.services.open_group import OpenGroup, cut
 from paceline_node.services.v1_groups import V1Group
 from paceline_node.settings.addresses import kind_of_endpoint
@@ -35,6 +39,9 @@ from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.topic import StateTopic
 from paceline_node.turns import Turns
 
+KAFKA = Family.KAFKA.value
+CURSUS = Family.CURSUS.value
+"""Families by name, for those that list the groups of one."""
 _AT_A_TIME = 200
 """Groups in one command."""
 
@@ -68,6 +75,25 @@ class GroupService:
         self._permit(principal, operation, key.group)
         return OpenGroup(self, self._machines, self._turns, key, principal.account)
 
+    def open_named(
+        self, principal: Principal, operation: Operation, family: str, group: str, subject: str
+    ) -> OpenGroup:
+        """As :meth:`open`, a group of any family. Raises InvalidRequest where there is no such
+        family."""
+        return self.open(principal, operation, GroupKey(_family(family), group, subject))
+
+    def open_kafka(self, principal: Principal, operation: Operation, group: str) -> KafkaGroup:
+        """As :meth:`open`, a group of Kafka's and the native clients."""
+        self._permit(principal, operation, group)
+        key = GroupKey(Family.KAFKA, group)
+        return KafkaGroup(self, self._machines, self._turns, key, principal.account)
+
+    def open_driven(self, principal: Principal, operation: Operation, group: str) -> DrivenGroup:
+        """As :meth:`open`, a group whose coordinator drives the consumers."""
+        self._permit(principal, operation, group)
+        key = coordinator_key(group)
+        return DrivenGroup(self, self._machines, self._turns, key, principal.account)
+
     def open_v1(self, principal: Principal, operation: Operation, group: str) -> V1Group:
         """As :meth:`open`, a group of V1."""
         self._permit(principal, operation, group)
@@ -92,6 +118,14 @@ class GroupService:
         """Whether ``principal`` may read a topic: only then may it say how far it has."""
         resource = Resource(ResourceKind.TOPIC, topic)
         return self._access.allows(principal, Operation.CONSUME, resource)
+
+    def asked_offsets(self, principal: Principal) -> AskedOffsets:
+        """Collects offsets that ``principal`` wants stored."""
+        return AskedOffsets(
+            lambda topic: self.may_read(principal, topic),
+            self.has_partition,
+            self._limits.offset_metadata_bytes_max,
+        )
 
     def may_see(self, principal: Principal, group: str) -> bool:
         """Whether ``principal`` may know of a group."""
@@ -131,6 +165,14 @@ class GroupService:
             raise CoordinatorNotAvailable(f"node {leader} has no {kinds} listener")
         return broker
 
+    def driving(self, *listeners: str) -> tuple[Broker, LeaderEpoch]:
+        """The node that coordinates all groups whose consumers are driven, and its epoch. Raises
+        as :meth:`coordinator`."""
+        key = coordinator_key("")
+        broker = self.coordinator(key, *listeners)
+        number = self.partition(key)
+        return broker, self._store.image.partition(GROUPS_TOPIC, number).leader_epoch
+
     def leader(self, key: GroupKey) -> NodeId:
         """The node that coordinates, as the metadata say, -1 where none does. Raises
         CoordinatorNotAvailable as :meth:`partition`."""
@@ -149,9 +191,10 @@ class GroupService:
                 return engine.store
         return None
 
-    def is_stored(self, key: GroupKey) -> bool:
-        """Whether this node's replica of the group's partition knows the group; it may be a moment
-        behind the coordinator."""
+    def is_driven(self, group: str) -> bool:
+        """Whether this node's replica knows a group of that name whose coordinator drives the
+        consumers; it may be a moment behind the coordinator."""
+        key = coordinator_key(group)
         store = self.replica_store(key)
         return store is not None and (key in store.groups or key in store.offsets)
 
@@ -162,9 +205,11 @@ class GroupService:
         :meth:`StateTopic.tell`."""
         return self._machines.tell(number, operation)
 
-    async def list(self, families: frozenset[Family], states: frozenset[str]) -> list[Listing]:
-        """All groups that this node coordinates; empty filters let everything pass. Raises
+    async def list(self, families: Iterable[str], states: Iterable[str]) -> list[Listing]:
+        """All groups that this node coordinates, of these families and in these states; empty
+        filters let everything pass. Raises InvalidRequest where there is no such family,
         CoordinatorLoadInProgress while it is still loading some."""
+        wanted, wanted_states = frozenset(map(_family, families)), frozenset(states)
         led = [
             (number, replica)
             for number, replica, _ in self._machines.machines()
@@ -174,7 +219,7 @@ class GroupService:
             replica.check_leading()
 
         def listed(some: Iterable[GroupKey], engine: GroupEngine) -> list[Listing]:
-            return list(Inspection(engine).groups(some, families, states))
+            return list(Inspection(engine).groups(some, wanted, wanted_states))
 
         def begun(engine: GroupEngine) -> tuple[list[GroupKey], list[Listing]]:
             keys = list(engine.store.all_keys())
@@ -201,11 +246,6 @@ class GroupService:
         """The engines that decide here now, to be looked at and not asked."""
         return (engine for _, _, engine in self._machines.machines() if engine.leads)
 
-    @property
-    def limits(self) -> GroupLimits:
-        """What one group may be."""
-        return self._limits
-
     def topic_id(self, topic: str) -> TopicId | None:
         """The topic of that name, as far as this node knows."""
         return self._store.image.topic_ids.get(topic)
@@ -225,3 +265,11 @@ class GroupService:
         """Whether the topic has such a partition, as far as this node knows."""
         found = self._store.image.find_topic(topic)
         return found is not None and partition in found.partitions
+
+
+def _family(name: str) -> Family:
+    try:
+        return Family(name)
+    except ValueError:
+        known = ", ".join(family.value for family in Family)
+        raise InvalidRequest(f"family {name!r}: expected one of {known}") from None

@@ -16,9 +16,9 @@ import trio
 
 from paceline.errors import PacelineError
 from paceline.wire.peer.names import PartitionName
+from paceline_node.transaction_names import ProducerIdentity, TransactionKey
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
-from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
 
 _PAUSE_S = 1.0
 """Far below the time after which a partition forgets the producer of a marker (a minute, or

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from paceline_node.controller.image import Broker
 from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.inspection import Inspection
+from paceline_node.groups.inspection import Description, Inspection
 from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey, TopicAndNumber
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.pieces import pieces
@@ -22,6 +22,29 @@ T = TypeVar("T")
 _AT_A_TIME = 200
 """Members or offsets in one command."""
 _SORTED_PER_UNIT = 8
+
+
+class GroupMember(NamedTuple):
+    """Whom a command speaks for: generation -1 and no id are nobody."""
+
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+
+
+class Position(NamedTuple):
+    """What a group has stored of a partition; ``offset`` -1: nothing. ``is_pending``: an open
+    transaction may move it."""
+
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: bytes = b""
+    commit_ms: int = -1
+    is_pending: bool = False
+
+
+_NOTHING = Position()
+_PENDING = Position(is_pending=True)
 
 
 class Coordination(Protocol):
@@ -122,6 +145,34 @@ class OpenGroup:
                 await self._turns.next()
             found += await self.perform(partial(operation, some))
         return found
+
+    async def positions(
+        self, partitions: Sequence[TopicAndNumber], *, stable: bool = False
+    ) -> Sequence[Position]:
+        """What the group has stored of each of these; with ``stable`` one that may move is told as
+        pending. Raises as :meth:`perform`."""
+
+        def look_up(some: Sequence[TopicAndNumber], engine: GroupEngine) -> list[Position]:
+            return [position(engine, at) for at in some]
+
+        def position(engine: GroupEngine, at: TopicAndNumber) -> Position:
+            if stable and engine.transactional.is_pending(self.key, *at):
+                return _PENDING
+            found = engine.offsets.fetch(self.key, *at)
+            if found is None:
+                return _NOTHING
+            return Position(found.offset, found.leader_epoch, found.metadata, found.commit_ms)
+
+        return await self.in_slices(partitions, look_up)
+
+    async def describe(self) -> Description:
+        """Its state and its members. Raises as :meth:`perform`."""
+        return await self.perform(lambda engine: Inspection(engine).describe(self.key))
+
+    async def reset(self, commits: Iterable[Commit]) -> None:
+        """Store offsets of a group without members. Raises GroupNotFound, NonEmptyGroup, and as
+        :meth:`commit`."""
+        await self.commit(commits, lambda engine: Inspection(engine).check_empty(self.key))
 
     async def stored(self) -> Sequence[TopicAndNumber]:
         """The partitions that the group has committed offsets of, by topic and partition."""

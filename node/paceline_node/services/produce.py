@@ -40,7 +40,7 @@ from paceline_node.services.transactional_produce import (
 )
 from paceline_node.services.transactions import TransactionService
 from paceline_node.stretches import Work
-from paceline_node.transactions.keys import TransactionKey
+from paceline_node.transaction_names import TransactionKey
 from paceline_node.turns import Turns
 
 BYTES_PER_UNIT = 64 * 1024

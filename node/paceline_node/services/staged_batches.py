@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from paceline.wire.batch import TRANSACTIONAL, build_batch
 from paceline.wire.peer.names import PartitionName
 from paceline.wire.records import Record
-from paceline_node.transactions.keys import ProducerIdentity
+from paceline_node.transaction_names import ProducerIdentity
 from paceline_node.transactions.records import Staged
 
 _BATCH_BYTES = 512 * 1024

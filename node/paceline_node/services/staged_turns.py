@@ -16,7 +16,7 @@ import trio
 
 from paceline.types import LeaderEpoch
 from paceline.wire.peer.names import PartitionName
-from paceline_node.transactions.keys import TransactionKey
+from paceline_node.transaction_names import TransactionKey
 from paceline_node.transactions.records import Transaction
 
 

@@ -58,9 +58,10 @@ from paceline_node.services.still_there import still_there
 from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.topic import StateTopic
+from paceline_node.transaction_names import TransactionKey
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
-from paceline_node.transactions.keys import PARTITION, TransactionKey
+from paceline_node.transactions.keys import PARTITION
 
 _WORK_S = 10.0
 _COMMIT_S = 30.0

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.offsets import Commit
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups import GroupService
-from paceline_node.services.open_group import OpenGroup
+from paceline_node.services.kafka_groups import KafkaGroup
+from paceline_node.services.open_group import GroupMember
 from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.services.transactions import TransactionService
-from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
+from paceline_node.transaction_names import ProducerIdentity, TransactionKey
 
 
 class TransactionOffsets:
@@ -32,19 +32,19 @@ class TransactionOffsets:
         principal: Principal,
         key: TransactionKey,
         who: ProducerIdentity,
-        group: OpenGroup,
+        group: KafkaGroup,
+        member: GroupMember | None,
         commits: Sequence[Commit],
         *,
         adds: bool,
-        check: Callable[[GroupEngine], None],
     ) -> None:
         """Have ``commits`` made in ``group``, which was opened for that, when the transaction
         commits, and dropped when it aborts.
 
-        ``check`` raises unless the caller may commit in the group, as the family judges; it is
-        asked before and after the transaction's coordinator. ``adds``: the group need not have been
-        added to the transaction before. Raises what ``check`` raises, what the group's coordinator
-        and the transaction's (:meth:`TransactionRpc.verify`) raise, AuthorizationFailed, and
+        Whether ``member`` may commit in the group (:meth:`KafkaGroup.check`) is asked before and
+        after the transaction's coordinator. ``adds``: the group need not have been added to the
+        transaction before. Raises what that check raises, what the group's coordinator and the
+        transaction's (:meth:`TransactionRpc.verify`) raise, AuthorizationFailed, and
         InvalidTransactionState when the transaction was ended meanwhile.
         """
         self._transactions.permit(principal, Operation.TRANSACT, key.name)
@@ -55,7 +55,7 @@ class TransactionOffsets:
             group.key,
             commits,
             adds=adds,
-            check=check,
+            check=group.check(member, commits),
             client=principal.account,
             commit_s=self._groups.commit_s,
         )

@@ -47,15 +47,10 @@ from paceline_node.services.answer import Answer
 from paceline_node.services.forgotten_writers import ForgottenWriters
 from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.topic import StateTopic
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.hanging import OpenHere
-from paceline_node.transactions.keys import (
-    PARTITION,
-    TRANSACTIONS_TOPIC,
-    Family,
-    ProducerIdentity,
-    TransactionKey,
-)
+from paceline_node.transactions.keys import PARTITION, TRANSACTIONS_TOPIC
 from paceline_node.transactions.records import KnownTopic
 
 _MARKERS_AT_ONCE = 100

@@ -26,7 +26,7 @@ from paceline.wire.peer.names import PartitionName
 from paceline_node.replication.partition import Done, Partition
 from paceline_node.replication.transactions import Ticket
 from paceline_node.services.transaction_rpc import TransactionRpc
-from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
+from paceline_node.transaction_names import ProducerIdentity, TransactionKey
 
 TRANSACTIONAL_ATTRIBUTES = CLIENT_ATTRIBUTES | TRANSACTIONAL
 """Attribute bits that a client may set within a transaction (DESIGN 1.4)."""

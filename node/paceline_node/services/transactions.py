@@ -21,6 +21,7 @@ from paceline.errors import (
     CoordinatorNotAvailable,
     InvalidProducerEpoch,
     InvalidProducerMapping,
+    InvalidRequest,
     InvalidTransactionState,
     PolicyViolation,
     ProducerFenced,
@@ -43,15 +44,11 @@ from paceline_node.settings.addresses import kind_of_endpoint
 from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.topic import StateTopic
 from paceline_node.stretches import Work
+from paceline_node.transaction_names import ProducerIdentity, TransactionKey
 from paceline_node.transactions.acting import ActedIn
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.inspection import Listed
-from paceline_node.transactions.keys import (
-    PARTITION,
-    TRANSACTIONS_TOPIC,
-    ProducerIdentity,
-    TransactionKey,
-)
+from paceline_node.transactions.keys import PARTITION, TRANSACTIONS_TOPIC
 from paceline_node.transactions.producers import Ended
 from paceline_node.transactions.records import Sink, Staged, StagedOffset, State, Transaction
 from paceline_node.transactions.sinks import Attempt, SinkTransaction
@@ -61,6 +58,26 @@ R = TypeVar("R")
 _AT_A_TIME = 200
 """Ids in one command of a list."""
 _MERGED_PER_UNIT = 4
+_STATES = {state.name.lower(): state for state in State}
+
+
+class TransactionInfo(NamedTuple):
+    """A transactional id, as operators see it, and its present or last transaction. ``open_s`` is
+    how long that has been open, -1 without. ``staged`` counts its staged records, once it is complete without those stored nowhere; ``sink``,
+    ``batch`` and ``run`` say whose task attempt it is."""
+
+    key: TransactionKey
+    state: str
+    identity: ProducerIdentity
+    timeout_ms: int
+    open_s: float
+    partitions: Sequence[PartitionName]
+    groups: Sequence[str]
+    staged: int
+    reason: str
+    sink: str
+    batch: int
+    run: str
 
 
 class Initialised(NamedTuple):
@@ -332,11 +349,22 @@ class TransactionService:
     # --- sinks ------------------------------------------------------------------------------------
 
     async def begin_attempt(
-        self, principal: Principal, attempt: Attempt, timeout_ms: int
+        self,
+        principal: Principal,
+        sink: str,
+        query: str,
+        run: str,
+        batch: int,
+        partition: int,
+        number: int,
+        planned_ms: int,
+        timeout_ms: int,
     ) -> SinkTransaction:
-        """See :meth:`SinkTransactions.begin`. Repeated after an unknown outcome it opens another
-        transaction; the lost one ends with the next commit, or its time-out."""
-        self.permit(principal, Operation.TRANSACT, attempt.sink)
+        """See :meth:`SinkTransactions.begin`, and :class:`Attempt` for who begins. Repeated after
+        an unknown outcome it opens another transaction; the lost one ends with the next commit, or
+        its time-out."""
+        self.permit(principal, Operation.TRANSACT, sink)
+        attempt = Attempt(sink, query, run, batch, partition, number, planned_ms)
         spare = await self._producer_ids.allocate()
         return await self._perform(
             lambda engine: engine.sinks.begin(attempt, timeout_ms, spare, principal.account)
@@ -388,15 +416,22 @@ class TransactionService:
 
     # --- operators --------------------------------------------------------------------------------
 
-    async def list(self, principal: Principal, states: frozenset[State]) -> Sequence[Listed]:
+    async def list(self, principal: Principal, states: Sequence[str]) -> Sequence[TransactionInfo]:
         """All ids that the principal may see, in one of ``states`` (empty: any), by family and
-        name. Each as it is in its turn: who lists 100,000 keeps nobody else waiting."""
+        name. Each as it is in its turn: who lists 100,000 keeps nobody else waiting. Raises
+        InvalidRequest for what is no state."""
+        unknown = [name for name in states if name not in _STATES]
+        if unknown:
+            raise InvalidRequest(
+                f"no transaction is {unknown[0]!r}; states are {', '.join(_STATES)}"
+            )
+        wanted = frozenset(_STATES[name] for name in states)
         keys = await self._perform(lambda engine: engine.inspection.keys())
         runs = []
         for at in range(0, len(keys), _AT_A_TIME):
             await self._turns.next()
             some = keys[at : at + _AT_A_TIME]
-            found = await self._perform(partial(_listed, some, states))
+            found = await self._perform(partial(_listed, some, wanted))
             seen = [each for each in found if self._may_see(principal, each.key.name)]
             runs.append(sorted(seen, key=_place))
         return await self._turns.run(_merged(runs))
@@ -410,10 +445,10 @@ class TransactionService:
         self.permit(principal, Operation.DESCRIBE, key.name)
         return await self._perform(lambda engine: engine.staging.known(key))
 
-    async def describe(self, principal: Principal, key: TransactionKey) -> Listed:
+    async def describe(self, principal: Principal, key: TransactionKey) -> TransactionInfo:
         """One id. Raises TransactionNotFound."""
         self.permit(principal, Operation.DESCRIBE, key.name)
-        return await self._perform(lambda engine: engine.inspection.describe(key))
+        return _info(await self._perform(lambda engine: engine.inspection.describe(key)))
 
     async def abort(self, principal: Principal, key: TransactionKey, *, wait_s: float) -> Ended:
         """Abort an open transaction for an operator, and fence its producer. Raises
@@ -443,15 +478,33 @@ class TransactionService:
 
 def _listed(
     some: Sequence[TransactionKey], states: frozenset[State], engine: TransactionEngine
-) -> Sequence[Listed]:
-    return engine.inspection.listed(some, states)
+) -> list[TransactionInfo]:
+    return [_info(each) for each in engine.inspection.listed(some, states)]
 
 
-def _place(listed: Listed) -> str:
+def _info(found: Listed) -> TransactionInfo:
+    transaction = found.transaction
+    return TransactionInfo(
+        found.key,
+        transaction.state.name.lower(),
+        transaction.identity,
+        transaction.timeout_ms,
+        found.open_s,
+        transaction.partitions,
+        [each.group for each in transaction.groups],
+        transaction.staged - transaction.dropped,
+        transaction.reason,
+        transaction.sink,
+        transaction.batch,
+        transaction.run,
+    )
+
+
+def _place(listed: TransactionInfo) -> str:
     return str(listed.key)
 
 
-def _merged(runs: Sequence[Sequence[Listed]]) -> Work[Sequence[Listed]]:
+def _merged(runs: Sequence[Sequence[TransactionInfo]]) -> Work[Sequence[TransactionInfo]]:
     merged = []
     for each in heapq.merge(*runs, key=_place):
         merged.append(each)

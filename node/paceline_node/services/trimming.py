@@ -12,13 +12,13 @@ from paceline.errors import (
     UnknownTopicOrPartition,
 )
 from paceline.types import OffsetSpec, is_internal_topic
-from paceline_node.controller.topic_config import CleanupPolicy
 from paceline_node.replication.lookups import find_offset
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.access import Access
 from paceline_node.services.records import LOG, RecordService
 from paceline_node.services.topics import TopicService
+from paceline_node.settings.topic_config import CleanupPolicy
 
 TO_HIGH_WATERMARK = -1
 

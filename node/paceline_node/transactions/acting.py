@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from paceline.errors import ProducerFenced
-from paceline_node.transactions.keys import TransactionKey
+from paceline_node.transaction_names import TransactionKey
 from paceline_node.transactions.records import Transaction
 
 _IDS_MAX = 16

@@ -13,9 +13,9 @@ from paceline.errors import (
 )
 from paceline_node.state_machines.alarms import Alarms
 from paceline_node.state_machines.machine import EVERYTHING, Entry, Journal
+from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.eviction import evicted, given
 from paceline_node.transactions.id_shares import UNKNOWN, IdShares
-from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import State, Transaction, floor_entry, transaction_entry
 from paceline_node.transactions.store import TransactionStore, named_count

@@ -9,7 +9,8 @@ from uuid import UUID
 
 from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.state_machines.machine import Entry
-from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
+from paceline_node.transactions.keys import LAST_EPOCH
 from paceline_node.transactions.records import (
     KnownTopic,
     Staged,

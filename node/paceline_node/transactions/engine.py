@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection
 
 from paceline.errors import PacelineError
 from paceline_node.state_machines.machine import Entry, Journal
+from paceline_node.transaction_names import TransactionKey
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.endings import Ending, ending_of
 from paceline_node.transactions.expiry import Expiry
 from paceline_node.transactions.hanging import OpenHere, find_hanging
 from paceline_node.transactions.inspection import Inspection
-from paceline_node.transactions.keys import TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.producers import SET_BACK, ProducerTransactions
 from paceline_node.transactions.records import State

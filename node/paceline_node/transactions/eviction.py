@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from paceline_node.state_machines.machine import Entry
-from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import (
     State,

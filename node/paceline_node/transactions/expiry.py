@@ -12,10 +12,10 @@ import math
 from itertools import islice
 
 from paceline_node.state_machines.machine import Entry
+from paceline_node.transaction_names import Family
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.endings import dropped_staging, left_staging
 from paceline_node.transactions.eviction import LOOKED_AT, unchanged
-from paceline_node.transactions.keys import Family
 from paceline_node.transactions.records import floor_entry, sink_entry, transaction_entry
 
 _AT_ONCE = 200

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from itertools import islice
 
-from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.store import TransactionStore, named_count
 
 UNKNOWN = ""

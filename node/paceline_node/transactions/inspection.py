@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from paceline.errors import InvalidTransactionState, TransactionNotFound
+from paceline_node.transaction_names import TransactionKey
 from paceline_node.transactions.context import TransactionContext
-from paceline_node.transactions.keys import TransactionKey
 from paceline_node.transactions.producers import ProducerTransactions
 from paceline_node.transactions.records import State, Transaction
 

@@ -20,6 +20,7 @@ from paceline.errors import (
     TransactionTooLarge,
 )
 from paceline.wire.peer.names import GroupName, PartitionName
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.endings import (
     NOBODY,
@@ -30,7 +31,7 @@ from paceline_node.transactions.endings import (
     prepared,
 )
 from paceline_node.transactions.id_shares import UNKNOWN
-from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
+from paceline_node.transactions.keys import LAST_EPOCH
 from paceline_node.transactions.records import KnownTopic, Marked, State, Transaction, marked_entry
 
 SET_BACK = "an unclean election set the transaction log back"

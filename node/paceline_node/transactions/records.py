@@ -31,7 +31,7 @@ from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.state_machines.machine import Entry
-from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 
 _VERSION = 1
 _U16 = struct.Struct(">H")

@@ -26,11 +26,11 @@ from paceline.errors import (
 )
 from paceline.values import dataclass
 from paceline_node.state_machines.machine import Entry
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.context import TransactionContext, fits_at_once
 from paceline_node.transactions.endings import prepared
 from paceline_node.transactions.eviction import evicted_sinks
 from paceline_node.transactions.id_shares import UNKNOWN
-from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import (
     FencedRun,
     Sink,

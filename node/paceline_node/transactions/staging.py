@@ -18,9 +18,10 @@ from paceline.errors import (
     TransactionNotFound,
     TransactionTooLarge,
 )
+from paceline_node.transaction_names import TransactionKey
 from paceline_node.transactions.acting import ActedIn
 from paceline_node.transactions.context import TransactionContext
-from paceline_node.transactions.keys import LAST_EPOCH, TransactionKey
+from paceline_node.transactions.keys import LAST_EPOCH
 from paceline_node.transactions.producers import (
     SET_BACK,
     Ended,

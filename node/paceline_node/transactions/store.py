@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from paceline.wire.peer.names import PartitionName
 from paceline_node.state_machines.machine import Entry
-from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.records import (
     Change,
     Floor,

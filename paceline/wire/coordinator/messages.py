@@ -24,6 +24,9 @@ from paceline.wire.kafka.layout import (
 BEGIN_AT_EARLIEST = -2
 BEGIN_AT_LATEST = -1
 """Starting offsets that the consumer resolves itself."""
+REBALANCE, DELETED, REPLACED, MOVING, SHUTDOWN = range(5)
+"""Reasons of a Stop: another rebalance; the group was deleted; another registration has replaced
+this one; the coordinator moves; the server ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +103,11 @@ class PingRequest(Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequest(Struct):
-    """Stop reading, and say how far you got. Reasons: 0 rebalance, 1 group deleted, 2 replaced by
-    another registration, 3 coordinator moving, 4 server shutdown."""
+    """Stop reading, and say how far you got."""
 
     coordinator_epoch: Annotated[I32, since(1)] = -1
     generation: Annotated[I32, since(1)] = -1
-    reason: Annotated[I8, since(1)] = 0
+    reason: Annotated[I8, since(1)] = REBALANCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,3 +146,7 @@ class StartRequest(Struct):
     coordinator_epoch: Annotated[I32, since(1)] = -1
     generation: Annotated[I32, since(1)] = -1
     partitions: Annotated[tuple[Assigned, ...], short_count()] = ()
+
+
+Question = PingRequest | StopRequest | StartRequest
+"""What a registered consumer is asked."""

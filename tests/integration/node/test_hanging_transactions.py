@@ -24,7 +24,7 @@ from paceline_node.services import forgotten_writers, staged_batches
 from paceline_node.services.forgotten_writers import ForgottenWriters
 from paceline_node.storage.producers import FrozenTable
 from paceline_node.storage.reading import LogSlice
-from paceline_node.transactions.keys import ProducerIdentity
+from paceline_node.transaction_names import ProducerIdentity
 from paceline_node.transactions.records import Staged
 from tests.integration.client.test_transactional import ONE, seen
 from tests.integration.node.nodes import lone_node

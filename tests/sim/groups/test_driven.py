@@ -15,6 +15,7 @@ from paceline.errors import PacelineError
 from paceline.wire.coordinator.messages import (
     Position,
     PositionsResponse,
+    Question,
     RegisterRequest,
     StartRequest,
     StopRequest,
@@ -22,7 +23,7 @@ from paceline.wire.coordinator.messages import (
 )
 from paceline_node.groups.driven_groups import coordinator_key
 from paceline_node.groups.driven_rounds import Beginning
-from paceline_node.groups.driven_state import Plan, Question, RoundsDue
+from paceline_node.groups.driven_state import Plan, RoundsDue
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.state_machines.replica import Phase
 from paceline_node.turns import SLICE_UNITS

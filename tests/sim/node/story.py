@@ -23,8 +23,8 @@ from paceline_cluster.sim.run import Run, Verdict
 from paceline_cluster.sim.workload import while_connected
 from paceline_node.controller.image import Broker, Image
 from paceline_node.controller.records import PartitionRegistration
-from paceline_node.controller.topic_config import FlushMode
 from paceline_node.replication.partition import Partition as HostedPartition
+from paceline_node.settings.topic_config import FlushMode
 
 SESSION_S = 1.2
 """``broker.session_ms`` of the simulated clusters."""

@@ -11,7 +11,7 @@ from paceline.client.client import Client
 from paceline.types import NodeId
 from paceline_cluster.sim.machine import Machine
 from paceline_node.controller.raft_types import Member
-from paceline_node.controller.topic_config import FlushMode
+from paceline_node.settings.topic_config import FlushMode
 from tests.sim.node.story import Story, plan_of, play
 
 

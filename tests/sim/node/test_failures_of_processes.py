@@ -9,7 +9,7 @@ from paceline_cluster.sim.machine import Machine
 from paceline_node.app.boot import METADATA
 from paceline_node.controller import force_quorum
 from paceline_node.controller.raft_types import Member
-from paceline_node.controller.topic_config import FlushMode
+from paceline_node.settings.topic_config import FlushMode
 from paceline_node.storage.layout import read_meta
 from tests.sim.node.story import SESSION_S, Story, plan_of, play
 

@@ -19,7 +19,8 @@ from paceline_cluster.sim.plan import Plan
 from paceline_node.groups.transactional import TransactionalOffsets
 from paceline_node.replication.partition import Partition
 from paceline_node.storage.transactions import TransactionIndex
-from paceline_node.transactions.keys import TRANSACTIONS_TOPIC, TransactionKey
+from paceline_node.transaction_names import TransactionKey
+from paceline_node.transactions.keys import TRANSACTIONS_TOPIC
 from tests.sim.node.story import SESSION_S, Story, find, plan_of, play
 
 pytestmark = pytest.mark.timeout(600)

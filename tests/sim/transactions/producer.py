@@ -13,8 +13,8 @@ from paceline.errors import (
 )
 from paceline.wire.batch import TRANSACTIONAL, build_batch, read_header
 from paceline.wire.records import Record
+from paceline_node.transaction_names import ProducerIdentity, TransactionKey
 from paceline_node.transactions.engine import TransactionEngine
-from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
 from paceline_node.transactions.producers import Ended
 from tests.sim.transactions.places import PARTITIONS, Value
 

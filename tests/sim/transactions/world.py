@@ -26,9 +26,9 @@ from paceline.errors import (
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.replica import MachineReplica, Phase
+from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.hanging import OpenHere
-from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from tests.sim.groups.replicated_log import NodeLog, ReplicatedLog
 from tests.sim.groups.world import Clock

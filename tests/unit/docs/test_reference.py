@@ -23,7 +23,6 @@ from paceline.wire.native.admin import CreateTopic
 from paceline.wire.native.api import NativeApi
 from paceline_cluster.cli.main import COMMANDS, main
 from paceline_node.app.node_pages import NATIVE_PATH
-from paceline_node.controller.topic_config import KEYS
 from paceline_node.env import RealHost
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.pages import Scrapes, standard_pages
@@ -31,6 +30,7 @@ from paceline_node.memory import ClientMemory
 from paceline_node.security.principals import Principal
 from paceline_node.settings import ListenerKind, print_config
 from paceline_node.settings.counts import COUNTS
+from paceline_node.settings.topic_config import KEYS
 from paceline_node.turns import Turns
 from tests.unit.listeners import lone
 

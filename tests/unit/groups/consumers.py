@@ -9,6 +9,7 @@ from paceline.wire.coordinator.messages import (
     PingRequest,
     Position,
     PositionsResponse,
+    Question,
     RegisterRequest,
     StartRequest,
     StopRequest,
@@ -16,7 +17,7 @@ from paceline.wire.coordinator.messages import (
 )
 from paceline_node.groups.driven_groups import Registered, coordinator_key
 from paceline_node.groups.driven_rounds import Beginning
-from paceline_node.groups.driven_state import Plan, Question, RoundsDue
+from paceline_node.groups.driven_state import Plan, RoundsDue
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GroupKey
 from paceline_node.turns import SLICE_UNITS

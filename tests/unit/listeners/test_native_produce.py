@@ -13,13 +13,13 @@ from paceline.wire.frame import Kind, decode, encode_head
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import Produce, ProducePartition
 from paceline.wire.records import Record
-from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.listeners.native.listener import NativeLimits, _Session
 from paceline_node.listeners.native.produce import ProduceHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.replication.partition import Done
 from paceline_node.services.produce import ProduceService
 from paceline_node.services.records import RecordService
+from paceline_node.settings.topic_config import TopicConfig
 
 
 class Surroundings:

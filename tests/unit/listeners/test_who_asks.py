@@ -15,7 +15,9 @@ ASKING = frozenset({"admit_producer", "authorize", "inside", "permit"})
 POLICY = frozenset({"paceline_node.services.access", "paceline_node.services.admin_permissions"})
 GIVEN = frozenset(
     {
+        "DrivenGroup",
         "EventStreams",
+        "KafkaGroup",
         "LedSegment",
         "OpenGroup",
         "OpenSegment",

@@ -15,7 +15,6 @@ from paceline.wire.frame import Frame
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.replica import FetchedPartition, ReplicaFetch, ReplicaFetched
 from paceline_node.controller.records import PartitionRegistration
-from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.net.burst import Burst
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.observe.metrics import Metrics
@@ -25,6 +24,7 @@ from paceline_node.replication.admission import Admission
 from paceline_node.replication.fetcher import Fetchers, FetchIdentity
 from paceline_node.replication.partition import Partition, PartitionContext
 from paceline_node.replication.partition_context import PartitionEvents
+from paceline_node.settings.topic_config import TopicConfig
 from paceline_node.storage.log import Log
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.opening import create_log

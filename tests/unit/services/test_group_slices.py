@@ -11,7 +11,7 @@ import pytest
 from paceline.errors import GroupNotFound
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit, OffsetRule
-from paceline_node.services.groups import GroupService
+from paceline_node.services.groups import KAFKA, GroupService
 from paceline_node.turns import Turns
 from tests.unit.groups.desk import Desk
 
@@ -85,7 +85,7 @@ async def test_groups_are_listed_some_at_a_time() -> None:
     keys = {GroupKey(Family.KAFKA, f"g{number}") for number in range(MANY)}
     for key in keys:
         room.desk.engine.offsets.commit(key, [Commit("t", 0, 1)], OffsetRule.FREE)
-    found = await room.groups.list(frozenset((Family.KAFKA,)), frozenset())
+    found = await room.groups.list((KAFKA,), ())
     assert {each.key for each in found} == keys
     assert room.machines.commands > MANY // AT_ONCE
-    assert await room.groups.list(frozenset((Family.V1,)), frozenset()) == []
+    assert await room.groups.list(("v1",), ()) == []

@@ -10,8 +10,8 @@ import trio
 
 from paceline.wire.peer.names import PartitionName
 from paceline_node.services.marked_places import MarkedPlaces
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.endings import Ending
-from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import Staged
 
 KEY = TransactionKey(Family.CURSUS, "t")

@@ -25,8 +25,8 @@ from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.services.ending_news import EndingNews
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.storage.producer_state import key_of_id
+from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.engine import TransactionEngine
-from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.records import Staged, StagedOffset
 from tests.sim.transactions.places import Place
 from tests.unit.transactions.desk import P0, P1, Desk

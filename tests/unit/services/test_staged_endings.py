@@ -15,7 +15,7 @@ from paceline_node.groups.keys import GroupKey
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.transactions import TransactionService
-from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.records import StagedOffset
 from tests.unit.transactions.desk import Desk
 

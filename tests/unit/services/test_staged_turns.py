@@ -11,7 +11,7 @@ import trio.testing
 from paceline.types import LeaderEpoch
 from paceline.wire.peer.names import PartitionName
 from paceline_node.services.staged_turns import StagedTurns
-from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transaction_names import Family, TransactionKey
 
 A, B, C = (TransactionKey(Family.CURSUS, name) for name in "abc")
 P0, P1 = PartitionName("orders", 0), PartitionName("orders", 1)

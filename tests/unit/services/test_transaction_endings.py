@@ -22,9 +22,9 @@ from paceline.wire.peer.transactions import (
 )
 from paceline_node.services.ending_news import EndingNews
 from paceline_node.services.transaction_endings import TransactionEndings
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
-from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import Staged, StagedOffset
 from tests.unit.transactions.desk import P0, P1, Desk
 

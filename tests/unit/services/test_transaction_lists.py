@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.services.transactions import TransactionService
+from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.inspection import Inspection
-from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.records import State
 from paceline_node.turns import Turns
 from tests.unit.transactions.desk import P0, Desk

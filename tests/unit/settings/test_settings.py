@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import ConfigurationError
-from paceline_node.controller import topic_config
 from paceline_node.settings import (
     BootstrapPeer,
     InvalidSettings,
@@ -17,6 +16,7 @@ from paceline_node.settings import (
     Timing,
     load,
     print_config,
+    topic_config,
 )
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.settings.loader import leaves

@@ -9,9 +9,9 @@ from paceline.errors import CoordinatorNotAvailable, NotCoordinator
 from paceline.types import MAX_RECORD_BYTES
 from paceline.wire.peer.names import PartitionName
 from paceline_node.state_machines.machine import Entry, Scope
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
-from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 
 START_MS = 1_700_000_000_000

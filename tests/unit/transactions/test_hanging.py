@@ -6,8 +6,8 @@ import pytest
 
 from paceline.errors import CoordinatorNotAvailable
 from paceline.wire.peer.names import GroupName
+from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.hanging import OpenHere
-from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.records import Staged
 from tests.unit.transactions.desk import KEY, P0, P1, Desk
 

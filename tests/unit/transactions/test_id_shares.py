@@ -8,7 +8,7 @@ import pytest
 
 from paceline.errors import ConcurrentTransactions, Throttled, TransactionTooLarge
 from paceline.wire.peer.names import GroupName, PartitionName
-from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.sinks import Attempt
 from tests.unit.transactions.desk import P0, Desk

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from paceline.errors import CoordinatorNotAvailable, PacelineError
 from paceline.wire.peer.names import PartitionName
-from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import State
 from paceline_node.transactions.sinks import Attempt

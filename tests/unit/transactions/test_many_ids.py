@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from paceline.errors import NotCoordinator, TransactionTooLarge
+from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.hanging import OpenHere
-from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import State
 from tests.unit.groups.test_large_groups import lines_of

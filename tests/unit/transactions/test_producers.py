@@ -19,7 +19,8 @@ from paceline.errors import (
     TransactionTooLarge,
 )
 from paceline.wire.peer.names import GroupName
-from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
+from paceline_node.transactions.keys import LAST_EPOCH
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import State, transaction_entry
 from tests.unit.transactions.desk import KEY, P0, P1, Desk

@@ -12,7 +12,7 @@ from paceline.errors import (
     ProducerFenced,
     TransactionNotFound,
 )
-from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import Staged, State
 from paceline_node.transactions.sinks import Attempt
 from tests.unit.transactions.desk import KEY, P0, Desk

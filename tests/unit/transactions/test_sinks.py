@@ -16,7 +16,7 @@ from paceline.errors import (
     TransactionTooLarge,
 )
 from paceline.wire.peer.names import PartitionName
-from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import State
 from paceline_node.transactions.sinks import Attempt, SinkTransaction

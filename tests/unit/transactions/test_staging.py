@@ -16,8 +16,9 @@ from paceline.errors import (
     TransactionTooLarge,
 )
 from paceline.wire.peer.names import GroupName, PartitionName
+from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.acting import ActedIn
-from paceline_node.transactions.keys import LAST_EPOCH, Family, TransactionKey
+from paceline_node.transactions.keys import LAST_EPOCH
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import (
     Header,

@@ -48,7 +48,7 @@ from paceline_node.listeners.cursus.coordinators import (
 from paceline_node.listeners.cursus.places import LISTENER, Places
 from paceline_node.listeners.cursus.session import CursusCall, CursusSession, Reply, text
 from paceline_node.security.principals import Operation
-from paceline_node.services.groups import GroupService
+from paceline_node.services.groups import CURSUS, GroupService
 from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.transactions.records import StagedOffset
@@ -240,10 +240,7 @@ class CursusGroupCommands:
 
     async def list(self, _: requests.ListGroups, call: CursusCall) -> Reply:
         """The names of all groups, from every coordinator."""
-        names = {
-            listing.key.group
-            for listing in await self._groups.list(frozenset({Family.CURSUS}), frozenset())
-        }
+        names = {listing.key.group for listing in await self._groups.list((CURSUS,), ())}
         if not call.forwarded:
             async with trio.open_nursery() as nursery:
                 for node in self._routing.leaders(GROUPS_TOPIC):

@@ -15,7 +15,6 @@ from paceline.wire.cursus.requests import Publish
 from paceline.wire.mapping import columns_of
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
-from paceline_node.controller.topic_config import PARTITIONER, PRODUCER_NUMBERING
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.errors import as_cursus
 from paceline_node.listeners.cursus.places import Places
@@ -26,6 +25,7 @@ from paceline_node.services.produce import ProduceService
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.sequenced_records import Appended, RecordsWish
 from paceline_node.settings.cursus import CursusSettings
+from paceline_node.settings.topic_config import PARTITIONER, PRODUCER_NUMBERING
 from paceline_node.storage.sequenced_batches import SequencedRecords
 from paceline_node.storage.sequenced_records import Number, Rule, producer_key
 

@@ -23,13 +23,6 @@ from paceline.wire.cursus.requests import AuthPolicy, Partitioner, TopicPolicy
 from paceline.wire.native import admin
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
-from paceline_node.controller.topic_config import (
-    ACCESS_POLICY,
-    ACCESS_READERS,
-    ACCESS_WRITERS,
-    PARTITIONER,
-    PRODUCER_NUMBERING,
-)
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
@@ -40,6 +33,13 @@ from paceline_node.services.offsets import OffsetService
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.topic_removal import TopicRemoval
 from paceline_node.services.topics import TopicService
+from paceline_node.settings.topic_config import (
+    ACCESS_POLICY,
+    ACCESS_READERS,
+    ACCESS_WRITERS,
+    PARTITIONER,
+    PRODUCER_NUMBERING,
+)
 
 _CONTROLLER_WAIT_S = 3.5
 _HOUR_MS = 3_600_000

@@ -46,12 +46,8 @@ from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.produce import ProduceService
 from paceline_node.services.transactions import TransactionService
-from paceline_node.transactions.keys import (
-    PARTITION,
-    TRANSACTIONS_TOPIC,
-    Family,
-    TransactionKey,
-)
+from paceline_node.transaction_names import Family, TransactionKey
+from paceline_node.transactions.keys import PARTITION, TRANSACTIONS_TOPIC
 from paceline_node.transactions.producers import Ended
 from paceline_node.transactions.records import Header, Staged, StagedOffset, State, Transaction
 from paceline_node.transactions.staging import SequenceReused

@@ -16,13 +16,11 @@ from paceline.errors import (
 )
 from paceline.types import NO_NODE, TopicId, is_internal_topic, is_valid_topic_name
 from paceline.wire.kafka import cluster as wire
-from paceline_node.controller.image import Broker, TopicImage
-from paceline_node.controller.records import PartitionRegistration
-from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.listeners.kafka.call import LISTENER, Call
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.listeners.kafka.errors import code_of, message_of
 from paceline_node.security.principals import Operation
+from paceline_node.services.cluster_view import BrokerView, PartitionView, TopicView
 from paceline_node.services.groups import GroupService
 from paceline_node.services.status import StatusService
 from paceline_node.services.topics import TopicService
@@ -52,16 +50,16 @@ class KafkaCluster:
 
     # --- brokers ----------------------------------------------------------------------------------
 
-    def _brokers(self) -> list[tuple[Broker, str, int]]:
+    def _brokers(self) -> list[tuple[BrokerView, str, int]]:
         """The live nodes that have this listener, with the address they advertise for it."""
-        found = []
+        found: list[tuple[BrokerView, str, int]] = []
         for _, broker in sorted(self._topics.image.brokers.items()):
             endpoint = broker.endpoint(LISTENER)
             if endpoint is not None and not broker.fenced:
                 found.append((broker, endpoint.host, endpoint.port))
         return found
 
-    def _controller(self, brokers: Iterable[tuple[Broker, str, int]]) -> int:
+    def _controller(self, brokers: Iterable[tuple[BrokerView, str, int]]) -> int:
         """Any node takes administrative requests; clients want to be told one."""
         ids = [broker.node_id for broker, _, _ in brokers]
         active = self._status.controller
@@ -181,9 +179,8 @@ class KafkaCluster:
                 operation = Operation.DESCRIBE
                 broker = self._transactions.coordinator(call.principal, operation, key, LISTENER)
             elif key_type == _GROUP_KEY:
-                group = GroupKey(Family.KAFKA, key)
-                opened = self._groups.open(call.principal, Operation.DESCRIBE, group)
-                broker = opened.coordinator(LISTENER)
+                group = self._groups.open_kafka(call.principal, Operation.DESCRIBE, key)
+                broker = group.coordinator(LISTENER)
             else:
                 raise InvalidRequest(f"there are no coordinators of kind {key_type}")
             endpoint = broker.endpoint(LISTENER)
@@ -212,7 +209,7 @@ def _named(asked: wire.MetadataRequestTopic) -> str | UUID:
     return asked.topic_id if asked.name is None else asked.name
 
 
-def _topic(topic: TopicImage) -> Work[wire.MetadataResponseTopic]:
+def _topic(topic: TopicView) -> Work[wire.MetadataResponseTopic]:
     partitions = []
     for index, (number, registration) in enumerate(sorted(topic.partitions.items())):
         if index % _PARTITIONS_PER_UNIT == 0:
@@ -227,7 +224,7 @@ def _topic(topic: TopicImage) -> Work[wire.MetadataResponseTopic]:
     )
 
 
-def _partition(number: int, found: PartitionRegistration) -> wire.MetadataResponseTopicPartition:
+def _partition(number: int, found: PartitionView) -> wire.MetadataResponseTopicPartition:
     return wire.MetadataResponseTopicPartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if found.leader < 0 else 0,
         partition_index=number,

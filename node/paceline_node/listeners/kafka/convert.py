@@ -9,6 +9,7 @@ from before batches, who read message sets. Empty batches at the begin stay behi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ from paceline.wire.records import Record, decode_records
 from paceline_node.env import Host
 from paceline_node.memory import Portion
 from paceline_node.net.transport import FilePart, is_cached, read_part
-from paceline_node.replication.partition import Partition
+from paceline_node.services.fetch import ReadResult
 from paceline_node.turns import Turns
 
 _WINDOW_BYTES = 64 * 1024
@@ -46,6 +47,10 @@ _SOURCE_BYTES = 1024 * 1024
 """As much is converted at once, or one batch."""
 _HEADS_AT_ONCE = 4000
 """After so many, which take some milliseconds, others have a turn."""
+
+
+Reader = Callable[[int, int], ReadResult]
+"""What there is from an offset on, about so many bytes. Raises what reading raises."""
 
 
 class Made(NamedTuple):
@@ -121,7 +126,7 @@ class Converter:
         return made
 
     async def message_set(
-        self, part: FilePart, next_offset: int, wanted: Wanted, partition: Partition
+        self, part: FilePart, next_offset: int, wanted: Wanted, read: Reader
     ) -> bytes:
         """Records from the offset wanted on, uncompressed; reads on past batches that hold none
         (services/DESIGN 4.1). Raises CorruptMessage, and what reading on raises."""
@@ -140,7 +145,7 @@ class Converter:
             if found:
                 self._room_bytes -= len(found)
                 return found
-            more = partition.read(seen_to, max(wanted.max_bytes, 1)).slice
+            more = read(seen_to, max(wanted.max_bytes, 1)).slice
             if more is None:
                 return b""
             part, next_offset = FilePart(more.file, more.position, more.size), more.next_offset

@@ -30,9 +30,6 @@ from paceline.wire.coordinator.messages import (
     RegisterRequest,
     RegisterResponse,
 )
-from paceline_node.groups.driven_groups import Registered, coordinator_key
-from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.keys import GROUPS_TOPIC
 from paceline_node.listeners.kafka.call import LISTENER
 from paceline_node.listeners.kafka.coordinator_channel import ConsumerChannel
 from paceline_node.listeners.kafka.errors import code_of
@@ -43,10 +40,10 @@ from paceline_node.net.transport import Transport
 from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.driven_groups import DrivenGroup
 from paceline_node.services.groups import GroupService
 from paceline_node.services.topics import TopicService
 
-_PARTITION = 0
 _REQUEST_BYTES_MAX = 1024 * 1024
 
 
@@ -90,8 +87,8 @@ class CoordinatorRequests:
             request = read_request(*asked)
             assert isinstance(request, ConsultRequest)
             if request.group_id is not None:
-                self._groups.open(principal, Operation.DESCRIBE, coordinator_key(request.group_id))
-            body = self._coordinator(request.group_id or "")
+                self._groups.open_driven(principal, Operation.DESCRIBE, request.group_id)
+            body = self._coordinator()
         except UnsupportedVersion as refusal:
             self._counted(Ask.CONSULT, code_of(refusal), arrived)
             return response_frame(header, code_of(refusal), None)
@@ -104,13 +101,12 @@ class CoordinatorRequests:
         self._counted(Ask.CONSULT, error, arrived)
         return response_frame(header, error, body)
 
-    def _coordinator(self, group: str) -> ConsultResponse:
-        image = self._topics.image
-        coordinator = self._groups.coordinator(coordinator_key(group), LISTENER)
+    def _coordinator(self) -> ConsultResponse:
+        coordinator, epoch = self._groups.driving(LISTENER)
         if coordinator.fenced:
             raise CoordinatorNotAvailable(f"node {coordinator.node_id} is not alive")
         brokers = []
-        for _, broker in sorted(image.brokers.items()):
+        for _, broker in sorted(self._topics.image.brokers.items()):
             endpoint = broker.endpoint(LISTENER)
             if endpoint is not None and not broker.fenced:
                 # The registration names the incarnation, as the time of start did in 0.8.
@@ -126,7 +122,7 @@ class CoordinatorRequests:
         return ConsultResponse(
             coordinator_id=coordinator.node_id,
             brokers=tuple(brokers),
-            coordinator_epoch=image.partition(GROUPS_TOPIC, _PARTITION).leader_epoch,
+            coordinator_epoch=epoch,
         )
 
     # --- Register ---------------------------------------------------------------------------------
@@ -147,15 +143,11 @@ class CoordinatorRequests:
             self._counted(Ask.REGISTER, ErrorCode.INVALID_REQUEST, arrived)
             await self._refuse(transport, header, error, ErrorCode.INVALID_REQUEST, client)
             return
-        key = coordinator_key(request.group_id)
+        group: DrivenGroup | None = None
 
         def answered(error: int, body: PositionsResponse | None) -> None:
-            self._groups.tell(
-                _PARTITION,
-                lambda engine: engine.coordinator.answered(
-                    key, request.consumer_id, channel, error, body
-                ),
-            )
+            assert group is not None, "nobody is asked who has not registered"
+            group.answered(request.consumer_id, channel, error, body)
 
         channel = ConsumerChannel(
             transport,
@@ -166,7 +158,9 @@ class CoordinatorRequests:
             answered,
         )
         try:
-            told = await self._register(request, header, channel, client)
+            group = self._opened(request, client)
+            name = header.client_id or client.name
+            told = await group.register(request, header.version, name, channel)
         except PacelineError as error:
             self._counted(Ask.REGISTER, code_of(error), arrived)
             if header.version == 0 and isinstance(error, CoordinatorLoadInProgress):
@@ -175,26 +169,17 @@ class CoordinatorRequests:
                 await self._refuse(transport, header, error, code_of(error), client)
         else:
             self._counted(Ask.REGISTER, 0, arrived)
-            await channel.run(_response(header, request, told))
+            await channel.run(_response(header, request, told.coordinator_epoch, told.generation))
         finally:
-            self._groups.tell(
-                _PARTITION,
-                lambda engine: engine.coordinator.closed(key, request.consumer_id, channel),
-            )
+            if group is not None:
+                group.closed(request.consumer_id, channel)
 
-    async def _register(
-        self, request: RegisterRequest, header: Header, channel: ConsumerChannel, client: Client
-    ) -> Registered:
-        key = coordinator_key(request.group_id)
-        group = self._groups.open(client.principal, Operation.JOIN_GROUP, key)
+    def _opened(self, request: RegisterRequest, client: Client) -> DrivenGroup:
+        """The group, for a consumer of it. Raises AuthorizationFailed."""
+        group = self._groups.open_driven(client.principal, Operation.JOIN_GROUP, request.group_id)
         if request.auto_commit:
-            group = self._groups.open(client.principal, Operation.COMMIT_OFFSETS, key)
-        name = header.client_id or client.name
-
-        def register(engine: GroupEngine) -> Registered:
-            return engine.coordinator.register(request, header.version, name, channel)
-
-        return await group.perform(register)
+            self._groups.open_driven(client.principal, Operation.COMMIT_OFFSETS, request.group_id)
+        return group
 
     async def _refuse(
         self,
@@ -212,13 +197,15 @@ class CoordinatorRequests:
             await transport.send([response_frame(header, code, None)])
 
 
-def _response(header: Header, request: RegisterRequest, told: Registered) -> bytearray | None:
+def _response(
+    header: Header, request: RegisterRequest, epoch: int, generation: int
+) -> bytearray | None:
     """The seed's version has none: its first ping says the same."""
     if header.version == 0:
         return None
     body = RegisterResponse(
-        coordinator_epoch=told.coordinator_epoch,
-        generation=told.generation,
+        coordinator_epoch=epoch,
+        generation=generation,
         consumer_id=request.consumer_id,
         heartbeat_interval_ms=request.heartbeat_interval_ms,
         max_heartbeat_retries=request.max_heartbeat_retries,

@@ -14,9 +14,13 @@ import trio
 
 from paceline.errors import RemoteProtocolError
 from paceline.wire.coordinator.codec import Ask, Header, read_response, request_frame
-from paceline.wire.coordinator.messages import PingRequest, PositionsResponse, StopRequest
-from paceline_node.groups.driven_dialogue import REBALANCE
-from paceline_node.groups.driven_state import Question
+from paceline.wire.coordinator.messages import (
+    REBALANCE,
+    PingRequest,
+    PositionsResponse,
+    Question,
+    StopRequest,
+)
 from paceline_node.listeners.kafka.frames import FrameReader
 from paceline_node.memory import Portion
 from paceline_node.net.transport import Transport

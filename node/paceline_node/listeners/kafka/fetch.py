@@ -29,7 +29,7 @@ from paceline_node.services import offsets
 from paceline_node.services.answer import Answer
 from paceline_node.services.fetch import FetchService, InOlderTier, ReadResult, aborted_in
 from paceline_node.services.offsets import FoundOffset, OffsetService
-from paceline_node.services.records import RecordService, Refused
+from paceline_node.services.records import Refused
 from paceline_node.turns import Turns
 
 _FIRST_WITH_BATCHES = 4
@@ -58,14 +58,12 @@ class KafkaFetch:
     def __init__(
         self,
         env: Env,
-        records: RecordService,
         service: FetchService,
         offset_service: OffsetService,
         turns: Turns,
     ) -> None:
         self._host = env.host
         self._turns = turns
-        self._records = records
         self._service = service
         self._offsets = offset_service
 
@@ -181,8 +179,8 @@ class KafkaFetch:
         """What to send, and the range that it is of."""
         if found.slice is None:
             return found, b""
+        behind = partial(self._service.behind, answering.wish, asked)
         if answering.version >= _FIRST_WITH_BATCHES:
-            behind = partial(self._service.behind, answering.wish, asked)
             return await answering.read_on.batches(found, asked.max_bytes, behind)
         part = FilePart(found.slice.file, found.slice.position, found.slice.size)
         wanted = Wanted(
@@ -190,9 +188,8 @@ class KafkaFetch:
             asked.max_bytes,
             magic=1 if answering.version >= _FIRST_WITH_MAGIC_1 else 0,
         )
-        partition = self._records.leader(asked.topic, asked.partition)
         return found, await answering.converter.message_set(
-            part, found.slice.next_offset, wanted, partition
+            part, found.slice.next_offset, wanted, behind
         )
 
     # --- LIST_OFFSETS -----------------------------------------------------------------------------

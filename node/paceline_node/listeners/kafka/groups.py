@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
-
 from paceline.errors import ErrorCode, PacelineError
 from paceline.wire.kafka import groups as wire
-from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.inspection import DEAD, DescribedMember, Description, Inspection
-from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
-from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.groups.records import Protocol
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.security.principals import Operation
-from paceline_node.services.groups import GroupService
-from paceline_node.services.open_group import OpenGroup
+from paceline_node.services.groups import KAFKA, GroupService
+from paceline_node.services.open_group import GroupMember
 
 _WITH_REBALANCE_TIMEOUT = 1
 _WITH_MEMBER_ID_REQUIRED = 4
@@ -32,9 +24,6 @@ class KafkaGroups:
     def __init__(self, groups: GroupService) -> None:
         self._groups = groups
 
-    def _open(self, call: Call, operation: Operation, group: str) -> OpenGroup:
-        return self._groups.open(call.principal, operation, GroupKey(Family.KAFKA, group))
-
     # --- membership -------------------------------------------------------------------------------
 
     async def join(self, request: wire.JoinGroupRequest, call: Call) -> wire.JoinGroupResponse:
@@ -43,52 +32,62 @@ class KafkaGroups:
         if call.version < _WITH_REBALANCE_TIMEOUT:
             rebalance_timeout_ms = request.session_timeout_ms
         try:
-            group = self._open(call, Operation.JOIN_GROUP, request.group_id)
-            asked = JoinRequest(
-                key=group.key,
+            group = self._groups.open_kafka(call.principal, Operation.JOIN_GROUP, request.group_id)
+            protocols = [
+                (each.name, bytes(each.metadata))
+                async for each in call.pace.each(request.protocols)
+            ]
+            joined = await group.join(
                 member_id=request.member_id,
                 instance_id=request.group_instance_id,
                 client_id=call.client_id,
                 session_timeout_ms=request.session_timeout_ms,
                 rebalance_timeout_ms=rebalance_timeout_ms,
                 protocol_type=request.protocol_type,
-                protocols=tuple(
-                    [
-                        Protocol(each.name, bytes(each.metadata))
-                        async for each in call.pace.each(request.protocols)
-                    ]
-                ),
+                protocols=protocols,
                 needs_id=call.version >= _WITH_MEMBER_ID_REQUIRED,
                 client_host="/" + call.host.rpartition(":")[0],  # as Kafka writes it
             )
-            joined: Joined = await group.perform(lambda engine: engine.kafka.join(asked))
         except PacelineError as error:
             return wire.JoinGroupResponse(
                 error_code=coordinator_code(error, CoordinatorApi.JOIN_GROUP),
                 member_id=request.member_id,
                 protocol_name="",
             )
-        return _joined(joined, [each async for each in call.pace.each(_told(joined))])
+        told = () if joined.keep_assignment else joined.members  # for the one that assigns
+        members = [
+            wire.JoinGroupResponseMember(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                metadata=each.metadata(joined.protocol),
+            )
+            async for each in call.pace.each(told)
+        ]
+        return wire.JoinGroupResponse(
+            error_code=coordinator_code(joined.error, CoordinatorApi.JOIN_GROUP),
+            generation_id=joined.generation,
+            protocol_type=joined.protocol_type or None,
+            protocol_name=joined.protocol,
+            # A leader that comes back and is to keep the assignment is told of another leader,
+            # since these versions cannot tell it otherwise.
+            leader="" if joined.keep_assignment else joined.leader,
+            member_id=joined.member_id,
+            members=tuple(members),
+        )
 
     async def sync(self, request: wire.SyncGroupRequest, call: Call) -> wire.SyncGroupResponse:
         """The leader hands in the assignments; everybody gets their own."""
         try:
-            group = self._open(call, Operation.JOIN_GROUP, request.group_id)
-            asked = SyncRequest(
-                group.key,
-                request.generation_id,
-                request.member_id,
-                request.group_instance_id,
+            group = self._groups.open_kafka(call.principal, Operation.JOIN_GROUP, request.group_id)
+            synced = await group.sync(
+                GroupMember(request.generation_id, request.member_id, request.group_instance_id),
                 request.protocol_type or "",
                 request.protocol_name or "",
-                tuple(
-                    [
-                        (each.member_id, bytes(each.assignment))
-                        async for each in call.pace.each(request.assignments)
-                    ]
-                ),
+                [
+                    (each.member_id, bytes(each.assignment))
+                    async for each in call.pace.each(request.assignments)
+                ],
             )
-            synced: Synced = await group.perform(lambda engine: engine.kafka.sync(asked))
         except PacelineError as error:
             return wire.SyncGroupResponse(
                 error_code=coordinator_code(error, CoordinatorApi.SYNC_GROUP)
@@ -103,11 +102,9 @@ class KafkaGroups:
     async def heartbeat(self, request: wire.HeartbeatRequest, call: Call) -> wire.HeartbeatResponse:
         """Keeps the session, or tells that a rebalance is on."""
         try:
-            group = self._open(call, Operation.JOIN_GROUP, request.group_id)
-            await group.perform(
-                lambda engine: engine.kafka.heartbeat(
-                    group.key, request.generation_id, request.member_id, request.group_instance_id
-                ),
+            group = self._groups.open_kafka(call.principal, Operation.JOIN_GROUP, request.group_id)
+            await group.heartbeat(
+                GroupMember(request.generation_id, request.member_id, request.group_instance_id)
             )
         except PacelineError as error:
             return wire.HeartbeatResponse(
@@ -121,12 +118,12 @@ class KafkaGroups:
         if call.version < _WITH_SEVERAL_LEAVING:
             leavers = [(request.member_id, None)]
         try:
-            group = self._open(call, Operation.JOIN_GROUP, request.group_id)
+            group = self._groups.open_kafka(call.principal, Operation.JOIN_GROUP, request.group_id)
             codes: list[ErrorCode] = []
             for start in range(0, len(leavers), _LEAVE_AT_ONCE) or (0,):
                 some = leavers[start : start + _LEAVE_AT_ONCE]
                 await call.pace.spend(1 + len(some) // _MEMBERS_PER_UNIT)
-                codes += await group.perform(partial(_leave, group.key, some))
+                codes += await group.leave(some)
         except PacelineError as error:
             return wire.LeaveGroupResponse(
                 error_code=coordinator_code(error, CoordinatorApi.LEAVE_GROUP)
@@ -156,8 +153,7 @@ class KafkaGroups:
     async def list(self, request: wire.ListGroupsRequest, call: Call) -> wire.ListGroupsResponse:
         """The groups that this node coordinates, as far as the client may see them."""
         try:
-            states = frozenset(request.states_filter)
-            found = await self._groups.list(frozenset((Family.KAFKA,)), states)
+            found = await self._groups.list((KAFKA,), request.states_filter)
         except PacelineError as error:
             return wire.ListGroupsResponse(
                 error_code=coordinator_code(error, CoordinatorApi.LIST_GROUPS)
@@ -192,15 +188,32 @@ class KafkaGroups:
 
     async def _describe(self, group: str, call: Call) -> wire.DescribeGroupsResponseGroup:
         try:
-            opened = self._open(call, Operation.DESCRIBE, group)
-            found = await opened.perform(lambda engine: Inspection(engine).describe(opened.key))
+            opened = self._groups.open_kafka(call.principal, Operation.DESCRIBE, group)
+            found = await opened.describe()
         except PacelineError as error:
             return wire.DescribeGroupsResponseGroup(
                 error_code=coordinator_code(error, CoordinatorApi.DESCRIBE_GROUPS), group_id=group
             )
         copied = sum(len(each.metadata) + len(each.member.assignment) for each in found.members)
         await call.pace.spend(len(found.members) + copied // _BYTES_PER_UNIT, copied)
-        return _described(group, found)
+        return wire.DescribeGroupsResponseGroup(
+            error_code=0,
+            group_id=group,
+            group_state=found.state,
+            protocol_type=found.group.protocol_type,
+            protocol_data=found.group.protocol,
+            members=tuple(
+                wire.DescribeGroupsResponseGroupMember(
+                    member_id=each.member.member_id,
+                    group_instance_id=each.member.instance_id,
+                    client_id=each.member.client_id,
+                    client_host=each.member.client_host,
+                    member_metadata=each.metadata,
+                    member_assignment=each.member.assignment,
+                )
+                for each in found.members
+            ),
+        )
 
     async def delete(
         self, request: wire.DeleteGroupsRequest, call: Call
@@ -210,63 +223,8 @@ class KafkaGroups:
         async for group in call.pace.each(await call.pace.once_each(request.groups_names)):
             error = 0
             try:
-                await self._open(call, Operation.DELETE, group).delete()
+                await self._groups.open_kafka(call.principal, Operation.DELETE, group).delete()
             except PacelineError as refusal:
                 error = coordinator_code(refusal, CoordinatorApi.DELETE_GROUPS)
             results.append(wire.DeleteGroupsResponseResult(group_id=group, error_code=error))
         return wire.DeleteGroupsResponse(results=tuple(results))
-
-
-def _leave(
-    key: GroupKey, leavers: Sequence[tuple[str, str | None]], engine: GroupEngine
-) -> tuple[ErrorCode, ...]:
-    return engine.kafka.leave(key, leavers)
-
-
-def _told(joined: Joined) -> Iterator[wire.JoinGroupResponseMember]:
-    """The members, for the one that assigns."""
-    for each in () if joined.keep_assignment else joined.members:
-        yield wire.JoinGroupResponseMember(
-            member_id=each.member_id,
-            group_instance_id=each.instance_id,
-            metadata=each.metadata(joined.protocol),
-        )
-
-
-def _joined(
-    joined: Joined, members: Sequence[wire.JoinGroupResponseMember]
-) -> wire.JoinGroupResponse:
-    return wire.JoinGroupResponse(
-        error_code=coordinator_code(joined.error, CoordinatorApi.JOIN_GROUP),
-        generation_id=joined.generation,
-        protocol_type=joined.protocol_type or None,
-        protocol_name=joined.protocol,
-        # A leader that comes back and is to keep the assignment is told of another leader, since
-        # these versions cannot tell it otherwise.
-        leader="" if joined.keep_assignment else joined.leader,
-        member_id=joined.member_id,
-        members=tuple(members),
-    )
-
-
-def _described(group: str, found: Description) -> wire.DescribeGroupsResponseGroup:
-    return wire.DescribeGroupsResponseGroup(
-        error_code=0,
-        group_id=group,
-        group_state=found.state,
-        protocol_type="" if found.state == DEAD else found.group.protocol_type,
-        protocol_data=found.group.protocol,
-        members=tuple(_member(each) for each in found.members),
-    )
-
-
-def _member(found: DescribedMember) -> wire.DescribeGroupsResponseGroupMember:
-    member = found.member
-    return wire.DescribeGroupsResponseGroupMember(
-        member_id=member.member_id,
-        group_instance_id=member.instance_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        member_metadata=found.metadata,
-        member_assignment=member.assignment,
-    )

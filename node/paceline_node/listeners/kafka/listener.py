@@ -74,7 +74,7 @@ class KafkaListener:
 
 def _handlers(env: Env, services: BrokerServices, removal: TopicRemoval) -> Handlers:
     cluster = KafkaCluster(services.topics, services.groups, services.status, services.transactions)
-    fetch = KafkaFetch(env, services.records, services.fetch, services.offsets, services.turns)
+    fetch = KafkaFetch(env, services.fetch, services.offsets, services.turns)
     groups = KafkaGroups(services.groups)
     offsets = KafkaOffsets(services.groups)
     topics = KafkaTopics(services.topics, removal)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from paceline.errors import ErrorCode, PacelineError
 from paceline.wire.kafka import offsets as wire
-from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.keys import Family, GroupKey, TopicAndNumber
-from paceline_node.groups.offsets import Commit
-from paceline_node.groups.records import Offset
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.security.principals import Operation
+from paceline_node.services.asked_offsets import AskedOffsets
+from paceline_node.services.driven_groups import DrivenGroup
 from paceline_node.services.groups import GroupService
-from paceline_node.services.open_group import OpenGroup
+from paceline_node.services.kafka_groups import KafkaGroup
+from paceline_node.services.open_group import GroupMember, Position
 
 _LAST_OF_0_8 = 1
-_NOT_ALLOWED = int(ErrorCode.AUTHORIZATION_FAILED)
 _WITH_NULL_FOR_ALL = 2
 _WITH_SEVERAL_GROUPS = 8
 
@@ -28,17 +25,9 @@ _AT_A_TIME = 200
 _OFFSETS_PER_UNIT = 4
 _BYTES_PER_UNIT = 64 * 1024
 
-_NOTHING = Offset(-1)
-
-
-class Position(NamedTuple):
-    """What a group has stored of a partition; ``error`` where that is about to change."""
-
-    offset: Offset = _NOTHING
-    error: int = 0
-
-
-Found = Sequence[tuple[TopicAndNumber, Position]]
+_At = tuple[str, int]
+"""A partition: its topic and its number."""
+Found = Sequence[tuple[_At, Position]]
 
 
 class AskedOffset(Protocol):
@@ -72,42 +61,23 @@ class NamedTopic(Protocol):
     def partition_indexes(self) -> Sequence[int]: ...
 
 
-async def judged(
-    groups: GroupService, topics: Sequence[AskedTopic], call: Call
-) -> tuple[list[Commit], dict[TopicAndNumber, int]]:
+async def judged(groups: GroupService, topics: Sequence[AskedTopic], call: Call) -> AskedOffsets:
     """What may be stored, and the errors of the others."""
-    refused: dict[TopicAndNumber, int] = {}
-    good: list[Commit] = []
+    judged = groups.asked_offsets(call.principal)
     async for topic in call.pace.each(topics):
-        may_read = groups.may_read(call.principal, topic.name)
         async for asked in call.pace.each(topic.partitions):
-            error = _refusal(groups, topic.name, asked) if may_read else _NOT_ALLOWED
-            if error:
-                refused[topic.name, asked.partition_index] = error
-            else:
-                good.append(
-                    Commit(
-                        topic.name,
-                        asked.partition_index,
-                        asked.committed_offset,
-                        asked.committed_leader_epoch,
-                        asked.committed_metadata or "",
-                    )
-                )
-    return good, refused
-
-
-def _refusal(groups: GroupService, topic: str, asked: AskedOffset) -> int:
-    metadata = (asked.committed_metadata or "").encode()
-    if len(metadata) > groups.limits.offset_metadata_bytes_max:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    if not groups.has_partition(topic, asked.partition_index):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.OFFSET_OUT_OF_RANGE if asked.committed_offset < 0 else 0
+            judged.add(
+                topic.name,
+                asked.partition_index,
+                asked.committed_offset,
+                asked.committed_leader_epoch,
+                asked.committed_metadata or "",
+            )
+    return judged
 
 
 async def stored(
-    topics: Sequence[AskedTopic], outcome: int, refused: Mapping[TopicAndNumber, int], call: Call
+    topics: Sequence[AskedTopic], outcome: int, refused: Mapping[_At, int], call: Call
 ) -> tuple[wire.OffsetCommitResponseTopic, ...]:
     """The answers: ``outcome`` is that of all that were not refused; an error of it counts for
     those too."""
@@ -143,45 +113,25 @@ class KafkaOffsets:
         self, request: wire.OffsetCommitRequest, call: Call
     ) -> wire.OffsetCommitResponse:
         """Stores what may be stored; each partition has its own answer."""
-        good, refused = await judged(self._groups, request.topics, call)
-        outcome = await self._store(request, call, good)
-        told = await stored(request.topics, outcome, refused, call)
+        asked = await judged(self._groups, request.topics, call)
+        outcome = 0
+        try:
+            group = self._open(call, Operation.COMMIT_OFFSETS, request.group_id)
+            member = GroupMember(
+                request.generation_id, request.member_id, request.group_instance_id
+            )
+            await group.store(member, asked.good)
+        except PacelineError as error:
+            outcome = coordinator_code(error, CoordinatorApi.OFFSET_COMMIT)
+        told = await stored(request.topics, outcome, asked.refused, call)
         return wire.OffsetCommitResponse(topics=told)
 
-    async def _store(
-        self, request: wire.OffsetCommitRequest, call: Call, good: list[Commit]
-    ) -> int:
-        topics = {each.topic for each in good}
-
-        def check(engine: GroupEngine) -> None:
-            key = group.key
-            if key.family is Family.COORDINATOR:
-                engine.coordinator.check_commit(key, request.generation_id, request.member_id)
-            else:
-                engine.kafka.check_commit(
-                    key,
-                    request.generation_id,
-                    request.member_id,
-                    request.group_instance_id,
-                    topics,
-                )
-
-        try:
-            named = self._key(request.group_id, call)
-            group = self._groups.open(call.principal, Operation.COMMIT_OFFSETS, named)
-            await group.commit(good, check)
-        except PacelineError as error:
-            return coordinator_code(error, CoordinatorApi.OFFSET_COMMIT)
-        return 0
-
-    def _key(self, group: str, call: Call) -> GroupKey:
+    def _open(self, call: Call, operation: Operation, group: str) -> KafkaGroup | DrivenGroup:
         """Consumers of the coordinator protocol commit by the versions of Kafka 0.8, where their
         group is not confused with one that Kafka's later clients share (groups/DESIGN 6.10)."""
-        if call.version <= _LAST_OF_0_8:
-            driven = GroupKey(Family.COORDINATOR, group)
-            if self._groups.is_stored(driven):
-                return driven
-        return GroupKey(Family.KAFKA, group)
+        if call.version <= _LAST_OF_0_8 and self._groups.is_driven(group):
+            return self._groups.open_driven(call.principal, operation, group)
+        return self._groups.open_kafka(call.principal, operation, group)
 
     # --- fetch ------------------------------------------------------------------------------------
 
@@ -211,10 +161,10 @@ class KafkaOffsets:
                             [
                                 wire.OffsetFetchResponseTopicPartition(
                                     partition_index=number,
-                                    committed_offset=position.offset.offset,
-                                    committed_leader_epoch=position.offset.leader_epoch,
-                                    metadata=position.offset.metadata.decode(),
-                                    error_code=position.error
+                                    committed_offset=position.offset,
+                                    committed_leader_epoch=position.leader_epoch,
+                                    metadata=position.metadata.decode(),
+                                    error_code=_pending(position)
                                     or self._missing(name, number, position, call),
                                 )
                                 async for number, position in call.pace.each(partitions)
@@ -229,7 +179,7 @@ class KafkaOffsets:
     def _missing(self, topic: str, number: int, position: Position, call: Call) -> int:
         """Version 0 calls what is not stored an unknown partition, version 1 one that is not
         there (DESIGN 7)."""
-        if position.offset.offset >= 0 or call.version >= _WITH_NULL_FOR_ALL:
+        if position.offset >= 0 or call.version >= _WITH_NULL_FOR_ALL:
             return 0
         if call.version == 0 or not self._groups.has_partition(topic, number):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -281,10 +231,10 @@ class KafkaOffsets:
                             [
                                 wire.OffsetFetchResponseGroupTopicPartition(
                                     partition_index=number,
-                                    committed_offset=position.offset.offset,
-                                    committed_leader_epoch=position.offset.leader_epoch,
-                                    metadata=position.offset.metadata.decode(),
-                                    error_code=position.error,
+                                    committed_offset=position.offset,
+                                    committed_leader_epoch=position.leader_epoch,
+                                    metadata=position.metadata.decode(),
+                                    error_code=_pending(position),
                                 )
                                 async for number, position in call.pace.each(partitions)
                             ]
@@ -303,10 +253,9 @@ class KafkaOffsets:
         call: Call,
     ) -> Found:
         """What is stored of the partitions named, or of all; looked up some at a time."""
-        key = self._key(group, call)
-        opened = self._groups.open(call.principal, Operation.DESCRIBE, key)
+        opened = self._open(call, Operation.DESCRIBE, group)
         if topics is None:
-            wanted = await self._stored(opened, call)
+            wanted = list(await opened.stored())
         else:
             wanted = [
                 (topic.name, number)
@@ -314,38 +263,17 @@ class KafkaOffsets:
                 for number in topic.partition_indexes
             ]
 
-        def position(engine: GroupEngine, at: TopicAndNumber) -> Position:
-            if request.require_stable and engine.transactional.is_pending(key, *at):
-                return Position(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-            offset = engine.offsets.fetch(key, *at)
-            return Position() if offset is None else Position(offset)
-
-        def look_up(some: Sequence[TopicAndNumber], engine: GroupEngine) -> list[Position]:
-            return [position(engine, at) for at in some]
-
-        found: list[tuple[TopicAndNumber, Position]] = []
+        found: list[tuple[_At, Position]] = []
         for start in range(0, len(wanted), _AT_A_TIME) or (0,):  # once where there are none, too
             some = wanted[start : start + _AT_A_TIME]
             await call.pace.spend(1 + len(some) // _OFFSETS_PER_UNIT)
-            positions = await opened.perform(partial(look_up, some))
-            copied = sum(len(each.offset.metadata) for each in positions)
+            positions = await opened.positions(some, stable=request.require_stable)
+            copied = sum(len(each.metadata) for each in positions)
             await call.pace.spend(copied // _BYTES_PER_UNIT, copied)
             found += zip(some, positions, strict=True)
         if topics is not None:
             return found
-        return [each for each in found if each[1].error or each[1].offset is not _NOTHING]
-
-    async def _stored(self, group: OpenGroup, call: Call) -> list[TopicAndNumber]:
-        """The partitions that the group has stored offsets of, by topic and partition."""
-        known = await group.perform(lambda engine: list(engine.store.offsets.get(group.key, ())))
-        topics: dict[str, list[int]] = {}
-        async for topic, number in call.pace.each(known):
-            topics.setdefault(topic, []).append(number)
-        return [
-            (topic, number)
-            async for topic in call.pace.each(sorted(topics))
-            async for number in call.pace.each(sorted(topics[topic]))
-        ]
+        return [each for each in found if each[1].is_pending or each[1].offset >= 0]
 
     # --- delete -----------------------------------------------------------------------------------
 
@@ -359,8 +287,7 @@ class KafkaOffsets:
             async for asked in call.pace.each(topic.partitions)
         ]
         try:
-            key = GroupKey(Family.KAFKA, request.group_id)
-            group = self._groups.open(call.principal, Operation.ALTER, key)
+            group = self._groups.open_kafka(call.principal, Operation.ALTER, request.group_id)
             kept = await group.delete_offsets(wanted)
         except PacelineError as error:
             code = coordinator_code(error, CoordinatorApi.OFFSET_DELETE)
@@ -388,6 +315,10 @@ class KafkaOffsets:
                 ]
             ),
         )
+
+
+def _pending(position: Position) -> int:
+    return ErrorCode.UNSTABLE_OFFSET_COMMIT if position.is_pending else 0
 
 
 async def _by_topic(found: Found, call: Call) -> Iterable[tuple[str, list[tuple[int, Position]]]]:

@@ -37,7 +37,7 @@ from paceline_node.services.produce import (
 )
 from paceline_node.services.records import Refused
 from paceline_node.stretches import Work
-from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transaction_names import Family, TransactionKey
 
 _FIRST_WITH_BATCHES = 3
 _FIRST_WITH_ZSTD = 7

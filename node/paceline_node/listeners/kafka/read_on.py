@@ -9,20 +9,15 @@ a marker that leads there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from paceline.errors import PacelineError
 from paceline.wire.end_marker import build_passing_marker
-from paceline_node.listeners.kafka.convert import Converter, Made
+from paceline_node.listeners.kafka.convert import Converter, Made, Reader
 from paceline_node.net.transport import FilePart
 from paceline_node.services.fetch import ReadResult, size_of
 from paceline_node.turns import Turns
 
 _RANGES = 32
 """As many are passed over for one answer."""
-
-Reader = Callable[[int, int], ReadResult]
-"""What there is from an offset on, about so many bytes. Raises what reading raises."""
 
 
 class ReadOn:

@@ -19,12 +19,12 @@ from paceline.errors import (
 from paceline.types import NodeId, is_internal_topic, is_valid_topic_name
 from paceline.wire.kafka import topics as wire
 from paceline.wire.native import admin
-from paceline_node.controller.topic_config import KEYS, ConfigKey, problems
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.errors import code_of, message_of
 from paceline_node.security.principals import Operation
 from paceline_node.services.topic_removal import TopicRemoval
 from paceline_node.services.topics import ADMIN_TIMEOUT_S, TopicService
+from paceline_node.settings.topic_config import KEYS, ConfigKey, problems
 
 _TOPIC, _BROKER = 2, 4
 _FROM_TOPIC, _FROM_DEFAULT = 1, 5

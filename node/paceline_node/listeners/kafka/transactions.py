@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from paceline.errors import ErrorCode, InvalidRequest, PacelineError
 from paceline.wire.kafka import transactions as wire
-from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.listeners.kafka.errors import code_of
 from paceline_node.listeners.kafka.offsets import judged, stored
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
+from paceline_node.services.open_group import GroupMember
 from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.produce import ProduceService
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.transaction_offsets import TransactionOffsets
 from paceline_node.services.transactions import TransactionService
-from paceline_node.transactions.keys import Family as TransactionFamily
-from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 
 _NO_PRODUCER = -1
 _INIT_WITH_FENCED = 4
@@ -43,7 +41,7 @@ def _code(error: PacelineError, api: CoordinatorApi, version: int, since: int) -
 def _key(transactional_id: str) -> TransactionKey:
     if not transactional_id:
         raise InvalidRequest("a transactional id is not empty")
-    return TransactionKey(TransactionFamily.KAFKA, transactional_id)
+    return TransactionKey(Family.KAFKA, transactional_id)
 
 
 class KafkaTransactions:
@@ -155,13 +153,14 @@ class KafkaTransactions:
     ) -> wire.AddOffsetsToTxnResponse:
         """A group whose offsets are to be committed."""
         try:
-            group = GroupKey(Family.KAFKA, request.group_id)
-            opened = self._groups.open(call.principal, Operation.COMMIT_OFFSETS, group)
+            group = self._groups.open_kafka(
+                call.principal, Operation.COMMIT_OFFSETS, request.group_id
+            )
             await self._transactions.add_group(
                 call.principal,
                 _key(request.transactional_id),
                 ProducerIdentity(request.producer_id, request.producer_epoch),
-                opened,
+                group,
             )
         except PacelineError as error:
             code = _code(error, CoordinatorApi.ADD_OFFSETS_TO_TXN, call.version, _WITH_FENCED)
@@ -172,38 +171,28 @@ class KafkaTransactions:
         self, request: wire.TxnOffsetCommitRequest, call: Call
     ) -> wire.TxnOffsetCommitResponse:
         """Offsets that become the group's when the transaction commits."""
-        good, refused = await judged(self._groups, request.topics, call)
-        code = 0
-        key = GroupKey(Family.KAFKA, request.group_id)
-
-        def check(engine: GroupEngine) -> None:
-            # Below version 3 the producer does not say for which member it speaks.
-            if request.generation_id >= 0 or request.member_id or request.group_instance_id:
-                engine.kafka.check_commit(
-                    key,
-                    request.generation_id,
-                    request.member_id,
-                    request.group_instance_id,
-                    {each.topic for each in good},
-                )
-            else:
-                engine.kafka.check_new(key)
-
+        asked = await judged(self._groups, request.topics, call)
+        code, member = 0, None
+        # Below version 3 the producer does not say for which member it speaks.
+        if request.generation_id >= 0 or request.member_id or request.group_instance_id:
+            member = GroupMember(
+                request.generation_id, request.member_id, request.group_instance_id
+            )
         try:
             await self._offsets.commit(
                 call.principal,
                 _key(request.transactional_id),
                 ProducerIdentity(request.producer_id, request.producer_epoch),
-                self._groups.open(call.principal, Operation.COMMIT_OFFSETS, key),
-                good,
+                self._groups.open_kafka(call.principal, Operation.COMMIT_OFFSETS, request.group_id),
+                member,
+                asked.good,
                 adds=False,
-                check=check,
             )
         except PacelineError as error:
             api = CoordinatorApi.TXN_OFFSET_COMMIT
             code = _code(error, api, call.version, call.version + 1)
         return wire.TxnOffsetCommitResponse(
-            topics=await stored(request.topics, code, refused, call)
+            topics=await stored(request.topics, code, asked.refused, call)
         )
 
     # --- the end ----------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from paceline_node.services.produce import (
 )
 from paceline_node.services.records import Refused
 from paceline_node.stretches import Work, at_once
-from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transaction_names import Family, TransactionKey
 
 _FAMILIES = {family.value: family for family in (Family.KAFKA, Family.SINK)}
 """Whose transactions native clients write in."""

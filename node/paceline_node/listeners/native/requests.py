@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from paceline.errors import (
     AuthorizationFailed,
     ErrorCode,
     InvalidTopic,
-    NotLeader,
-    PacelineError,
     PolicyViolation,
     UnknownTopicOrPartition,
 )
-from paceline.types import NO_EPOCH, NO_NODE, is_internal_topic
+from paceline.types import is_internal_topic
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message, Packed
 from paceline.wire.native import admin, data
 from paceline.wire.native.api import NativeApi
-from paceline_node.controller.client import EXCHANGES
-from paceline_node.controller.image import TopicImage
-from paceline_node.controller.records import PartitionRegistration
+from paceline.wire.native.exchanges import ADMINISTRATION
 from paceline_node.env import RunBlocking
 from paceline_node.pace import Pace
-from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.corruption_reports import CorruptionReports
+from paceline_node.services.descriptions import DescriptionService
 from paceline_node.services.producer_ids import ProducerIdService
-from paceline_node.services.records import RecordService
 from paceline_node.services.status import StatusService, broker_info
 from paceline_node.services.topic_removal import TopicRemoval
 from paceline_node.services.topics import TopicService
 from paceline_node.services.transactions import TransactionService
 from paceline_node.services.trimming import TrimService
 from paceline_node.stretches import Work
-from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.turns import Turns
 
 MAX_METADATA_WAIT_S = 30.0
@@ -54,7 +50,7 @@ class NativeRequests:
         self,
         topics: TopicService,
         removal: TopicRemoval,
-        records: RecordService,
+        descriptions: DescriptionService,
         producer_ids: ProducerIdService,
         transactions: TransactionService,
         status: StatusService,
@@ -65,7 +61,7 @@ class NativeRequests:
     ) -> None:
         self._topics = topics
         self._removal = removal
-        self._records = records
+        self._descriptions = descriptions
         self._producer_ids = producer_ids
         self._transactions = transactions
         self._status = status
@@ -84,9 +80,8 @@ class NativeRequests:
             NativeApi.STATUS: self._report,
             NativeApi.STOP_CLUSTER: self._stop_cluster,
         }
-        for exchange in EXCHANGES:
-            if exchange.request.__module__ == admin.__name__:
-                found[exchange.api] = self._administer(exchange.request, exchange.response)
+        for exchange in ADMINISTRATION:
+            found[exchange.api] = self._administer(exchange.request, exchange.response)
         return found
 
     # --- metadata ---------------------------------------------------------------------------------
@@ -195,36 +190,8 @@ class NativeRequests:
 
     async def _describe(self, frame: Frame, principal: Principal) -> Message | Packed:
         request = data.DescribeTopic.unpack(frame.body)
-        topic = self._topics.look_up(principal, Operation.DESCRIBE, request.topic)
-        if topic is None:
-            raise UnknownTopicOrPartition(f"topic {request.topic!r} does not exist")
-        numbers = request.partitions or tuple(sorted(topic.partitions))
-        described = await self._turns.run(self._describing(topic, numbers, request))
-        reply = data.TopicDescription(
-            topic.name, topic.topic_id, tuple(described), topic.kind, dict(topic.configs)
-        )
-        return await self._packed(reply, len(described))
-
-    def _describing(
-        self, topic: TopicImage, numbers: Sequence[int], request: data.DescribeTopic
-    ) -> Work[list[data.PartitionDescription]]:
-        described = []
-        for number in numbers:
-            yield 2
-            described.append(self._describe_partition(topic, number, request))
-        return described
-
-    def _describe_partition(
-        self, topic: TopicImage, number: int, request: data.DescribeTopic
-    ) -> data.PartitionDescription:
-        registration = topic.partitions.get(number)
-        local = self._records.hosted(topic.name, number)
-        if registration is None:
-            return _undescribed(number, None, UnknownTopicOrPartition(f"{topic.name}/{number}"))
-        if local is None or not (local.is_leader or request.own_replica):
-            refusal = NotLeader(f"{topic.name}/{number}: node {registration.leader} leads")
-            return _undescribed(number, registration, refusal)
-        return _description(number, registration, local)
+        reply = await self._descriptions.describe(principal, request)
+        return await self._packed(reply, len(reply.partitions))
 
 
 def _refuse_internal(wish: Message) -> None:
@@ -235,7 +202,7 @@ def _refuse_internal(wish: Message) -> None:
         raise PolicyViolation(f"{wish.name}: internal topics cannot be changed")
 
 
-def _topic_info(topic: TopicImage) -> Work[data.TopicInfo]:
+def _topic_info(topic: TopicView) -> Work[data.TopicInfo]:
     partitions = []
     for index, (number, partition) in enumerate(sorted(topic.partitions.items())):
         if index % _PARTITIONS_PER_UNIT == 0:
@@ -253,51 +220,4 @@ def _topic_info(topic: TopicImage) -> Work[data.TopicInfo]:
     configs = dict(topic.configs)
     return data.TopicInfo(
         topic.name, ErrorCode.NONE, topic.topic_id, tuple(partitions), topic.kind, configs
-    )
-
-
-def _undescribed(
-    number: int, known: PartitionRegistration | None, error: PacelineError
-) -> data.PartitionDescription:
-    return data.PartitionDescription(
-        partition=number,
-        error=error.code,
-        message=str(error),
-        leader=NO_NODE if known is None else known.leader,
-        leader_epoch=NO_EPOCH if known is None else known.leader_epoch,
-        partition_epoch=-1 if known is None else known.partition_epoch,
-        replicas=() if known is None else known.replicas,
-        isr=() if known is None else known.isr,
-        log_start_offset=-1,
-        high_watermark=-1,
-        last_stable_offset=-1,
-        log_end_offset=-1,
-        size_bytes=-1,
-        segment_count=-1,
-        progress=(),
-    )
-
-
-def _description(
-    number: int, registration: PartitionRegistration, local: Partition
-) -> data.PartitionDescription:
-    return data.PartitionDescription(
-        partition=number,
-        error=ErrorCode.NONE,
-        message="",
-        leader=local.leader,
-        leader_epoch=local.leader_epoch,
-        partition_epoch=registration.partition_epoch,
-        replicas=registration.replicas,
-        isr=local.isr,
-        log_start_offset=local.log_start_offset,
-        high_watermark=local.high_watermark,
-        last_stable_offset=local.last_stable_offset,
-        log_end_offset=local.log_end_offset,
-        size_bytes=local.log.size_bytes,
-        segment_count=len(local.log.segments),
-        progress=tuple(
-            data.ReplicaProgress(node, node in local.isr, local.fetched(node), local.acked(node))
-            for node in registration.replicas
-        ),
     )

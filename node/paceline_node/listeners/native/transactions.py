@@ -13,18 +13,14 @@ from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import CoordinatorFound
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.status import broker_info
-from paceline_node.services.transactions import TransactionService
+from paceline_node.services.transactions import TransactionInfo, TransactionService
 from paceline_node.stretches import Work
-from paceline_node.transactions.inspection import Listed
-from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
-from paceline_node.transactions.records import State
-from paceline_node.transactions.sinks import Attempt
+from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.turns import Turns
 
 Handler = Callable[[Frame, Principal], Awaitable[Message | Packed]]
 _LISTENERS = ("native", "http")
 _MAX_WAIT_S = 60.0
-_STATES = {state.name.lower(): state for state in State}
 
 
 class NativeTransactions:
@@ -73,13 +69,7 @@ class NativeTransactions:
 
     async def _list(self, frame: Frame, principal: Principal) -> Packed:
         request = wire.ListTransactions.unpack(frame.body)
-        unknown = [name for name in request.states if name not in _STATES]
-        if unknown:
-            raise InvalidRequest(
-                f"no transaction is {unknown[0]!r}; states are {', '.join(_STATES)}"
-            )
-        states = frozenset(_STATES[name] for name in request.states)
-        found = await self._transactions.list(principal, states)
+        found = await self._transactions.list(principal, request.states)
 
         def packed() -> Work[list[list[Any]]]:
             listed = []
@@ -94,19 +84,17 @@ class NativeTransactions:
         request = wire.DescribeTransaction.unpack(frame.body)
         key = _key(request.family, request.transactional_id)
         found = await self._transactions.describe(principal, key)
-        transaction = found.transaction
         return wire.TransactionDescription(
             listing=_listing(found),
             partitions=tuple(
-                wire.TransactionPartition(each.topic, each.partition)
-                for each in transaction.partitions
+                wire.TransactionPartition(each.topic, each.partition) for each in found.partitions
             ),
-            groups=tuple(each.group for each in transaction.groups),
-            staged=transaction.staged - transaction.dropped,
-            reason=transaction.reason,
-            sink=transaction.sink,
-            batch=transaction.batch,
-            run=transaction.run,
+            groups=tuple(found.groups),
+            staged=found.staged,
+            reason=found.reason,
+            sink=found.sink,
+            batch=found.batch,
+            run=found.run,
         )
 
     async def _abort(self, frame: Frame, principal: Principal) -> Message:
@@ -121,7 +109,8 @@ class NativeTransactions:
         request = wire.BeginAttempt.unpack(frame.body)
         if request.batch < 0 or not request.sink or not request.run:
             raise InvalidRequest("a task attempt needs a sink, a run, and a batch from 0 on")
-        attempt = Attempt(
+        begun = await self._transactions.begin_attempt(
+            principal,
             request.sink,
             request.query,
             request.run,
@@ -129,8 +118,8 @@ class NativeTransactions:
             request.partition,
             request.attempt,
             request.planned_ms,
+            request.timeout_ms,
         )
-        begun = await self._transactions.begin_attempt(principal, attempt, request.timeout_ms)
         return wire.AttemptBegun(begun.name, *begun.identity)
 
     async def _touch(self, frame: Frame, principal: Principal) -> Message:
@@ -167,16 +156,15 @@ class NativeTransactions:
         return wire.SinkDescription(True, sink.query, sink.run, sink.last_batch)
 
 
-def _listing(found: Listed) -> wire.TransactionListing:
-    transaction = found.transaction
+def _listing(found: TransactionInfo) -> wire.TransactionListing:
     return wire.TransactionListing(
         found.key.family.value,
         found.key.name,
-        transaction.state.name.lower(),
-        *transaction.identity,
-        transaction.timeout_ms,
+        found.state,
+        *found.identity,
+        found.timeout_ms,
         int(found.open_s * 1000) if found.open_s >= 0 else -1,
-        len(transaction.partitions),
+        len(found.partitions),
     )
 
 

@@ -7,15 +7,15 @@ from unittest import mock
 import pytest
 
 from paceline.errors import InvalidConfig
-from paceline_node.controller import topic_config
-from paceline_node.controller.topic_config import (
+from paceline_node.settings import topic_config
+from paceline_node.settings.flush_mode import FlushMode
+from paceline_node.settings.topic_config import (
     KEYS,
     CleanupPolicy,
     TopicConfig,
     min_insync_replicas,
     validate,
 )
-from paceline_node.settings.flush_mode import FlushMode
 
 
 def test_every_default_is_valid() -> None:
