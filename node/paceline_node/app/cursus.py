@@ -81,6 +81,7 @@ def make_cursus(
         metrics,
         memory,
     )
+    streams = EventStreams(env, cursus.event_streams_max)
     _serve_topics(
         listener,
         CursusTopics(env, services.topics, removal, services.offsets, places, routing),
@@ -89,9 +90,7 @@ def make_cursus(
             env,
             places,
             routing,
-            EventStreamService(
-                services.access, services.records, EventStreams(env, cursus.event_streams_max)
-            ),
+            EventStreamService(services.access, services.records, streams),
         ),
     )
     transactions = CursusTransactions(

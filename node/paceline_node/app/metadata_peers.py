@@ -5,10 +5,11 @@ from __future__ import annotations
 from paceline.types import NodeId
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
+from paceline.wire.native.exchanges import Exchange
 from paceline.wire.peer.api import PeerApi
 from paceline_node.app.joining import JoinHandler
 from paceline_node.app.peering import Peering
-from paceline_node.controller.client import EXCHANGES, Exchange
+from paceline_node.controller.client import EXCHANGES
 from paceline_node.controller.quorum import Quorum
 from paceline_node.controller.service import Controller
 from paceline_node.controller.store import MetadataStore

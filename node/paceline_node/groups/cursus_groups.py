@@ -23,10 +23,7 @@ from paceline.assignors.broker import BrokerAssignor
 from paceline.errors import (
     GroupFull,
     GroupNotFound,
-    IllegalGeneration,
-    OffsetRegression,
     PacelineError,
-    PartitionNotOwned,
     UnknownMember,
 )
 from paceline.values import dataclass
@@ -38,40 +35,13 @@ from paceline_node.groups.offsets import Commit, OffsetBook, OffsetRule
 from paceline_node.groups.pieces import latest
 from paceline_node.groups.records import Group, Member, Phase
 from paceline_node.groups.store import GroupStore
+from paceline_node.refusals import NotOwner, Regression, StaleGeneration
 
 _SWEEP = 0.1
 """Part of a session's time-out by which a look for silent members comes late, so that those who
 fell silent together go in one generation."""
 _SUFFIXES = 10_000
 _TRIES = 64
-
-
-class StaleGeneration(IllegalGeneration):
-    """The group is in another generation, which is ``current``."""
-
-    def __init__(self, key: GroupKey, *, current: int, requested: int) -> None:
-        super().__init__(f"group {key} is in generation {current}, not {requested}")
-        self.current = current
-        self.requested = requested
-
-
-class NotOwner(PartitionNotOwned):
-    """The member has not, and never had, ``partition``."""
-
-    def __init__(self, key: GroupKey, member: str, partition: int, generation: int) -> None:
-        super().__init__(f"group {key}: partition {partition} is not {member}'s")
-        self.partition = partition
-        self.generation = generation
-
-
-class Regression(OffsetRegression):
-    """A commit below ``current``, the committed offset of ``partition``."""
-
-    def __init__(self, key: GroupKey, partition: int, *, current: int, got: int) -> None:
-        super().__init__(f"group {key}: partition {partition} is at {current}, got {got}")
-        self.partition = partition
-        self.current = current
-        self.got = got
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +167,12 @@ class CursusGroups(BrokerAssigned):
             goes_back = known is not None and each.offset < known.offset
             if each.partition in assigned.partitions:
                 if known is not None and goes_back:
-                    raise Regression(key, each.partition, current=known.offset, got=each.offset)
+                    raise Regression(
+                        str(key), each.partition, current=known.offset, got=each.offset
+                    )
                 forwards.append(each)
             elif each.partition not in had:
-                raise NotOwner(key, member.member, each.partition, group.generation)
+                raise NotOwner(str(key), member.member, each.partition, group.generation)
             elif not goes_back:
                 forwards.append(each)
         self._offsets.commit(key, forwards, OffsetRule.FORWARD, client)
@@ -215,7 +187,7 @@ class CursusGroups(BrokerAssigned):
         assert assigned is not None
         for partition in partitions:
             if partition not in assigned.partitions:
-                raise NotOwner(key, member.member, partition, group.generation)
+                raise NotOwner(str(key), member.member, partition, group.generation)
         self._heard(key, member.member)
 
     def commit_unfenced(self, key: GroupKey, commit: Commit, client: str = UNKNOWN) -> None:
@@ -224,7 +196,7 @@ class CursusGroups(BrokerAssigned):
         self._context.check_new_group(key)
         known = self._offsets.fetch(key, commit.topic, commit.partition)
         if known is not None and commit.offset < known.offset:
-            raise Regression(key, commit.partition, current=known.offset, got=commit.offset)
+            raise Regression(str(key), commit.partition, current=known.offset, got=commit.offset)
         self._offsets.commit(key, [commit], OffsetRule.FORWARD, client)
 
     def knows(self, key: GroupKey) -> bool:
@@ -270,7 +242,7 @@ class CursusGroups(BrokerAssigned):
         left of it when its consumer was given other partitions."""
         group = store.groups.get(key)
         if group is not None and generation is not None and generation < group.generation:
-            raise StaleGeneration(key, current=group.generation, requested=generation)
+            raise StaleGeneration(str(key), current=group.generation, requested=generation)
 
     def _check(self, member: CursusMember) -> Group:
         """The group, current, with ``member`` in it. In the order of DESIGN 4.3: the group is
@@ -297,7 +269,7 @@ class CursusGroups(BrokerAssigned):
         if generation >= self._told.get(key, {}).get(member, generation):
             # Else it was said before the member joined again, and came late.
             self._fenced.setdefault(key, set()).add(member)
-        raise StaleGeneration(key, current=group.generation, requested=generation)
+        raise StaleGeneration(str(key), current=group.generation, requested=generation)
 
     def _holds(self, key: GroupKey, member: str, generation: int) -> None:
         """The member knows the generation."""

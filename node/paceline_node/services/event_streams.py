@@ -19,14 +19,15 @@ from paceline.types import Acks, Isolation, OffsetSpec
 from paceline.wire.batch import read_header, verify
 from paceline.wire.records import Record, decode_records, encode_headers
 from paceline_node.env import Env
+from paceline_node.numbered_records import Number, SequencedRecords
 from paceline_node.replication.lookups import find_offset
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.answer import Answer
 from paceline_node.services.batch_sizes import check_sizes
 from paceline_node.services.stream_index import StreamIndex, snapshot_batch
 from paceline_node.settings.counts import EVENT_STREAMS
-from paceline_node.storage.sequenced_batches import SequencedRecords, build_batches
-from paceline_node.storage.sequenced_records import STREAM_EPOCH, Number, stream_key, table_key
+from paceline_node.storage.sequenced_batches import build_batches
+from paceline_node.storage.sequenced_records import STREAM_EPOCH, stream_key, table_key
 
 KIND = "event-sourcing"
 MAX_READ_BYTES = 15 * 1024 * 1024

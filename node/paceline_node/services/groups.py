@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 import trio
 
 from paceline.errors import CoordinatorNotAvailable, InvalidRequest, UnknownTopicOrPartition
-from paceline.types import LeaderEpoch, NodeId, TopicId
+from paceline.types import LeaderEpoch, NodeId
 from paceline_node.controller.group_topics import topics_of
 from paceline_node.controller.image import Broker
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
+from paceline_node.groups.cursus_groups import cursus_key
 from paceline_node.groups.driven_groups import coordinator_key
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import Inspection, Listing
@@ -30,6 +32,7 @@ from paceline_node.groups.v1_groups import v1_key
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
 from paceline_node.services.asked_offsets import AskedOffsets
+from paceline_node.services.cursus_groups import CursusGroup
 from paceline_node.services.driven_groups import DrivenGroup
 from paceline_node.services.kafka_groups import KafkaGroup
 from paceline_node.services.open_group import OpenGroup, cut
@@ -42,6 +45,7 @@ from paceline_node.turns import Turns
 KAFKA = Family.KAFKA.value
 CURSUS = Family.CURSUS.value
 """Families by name, for those that list the groups of one."""
+G = TypeVar("G", bound=OpenGroup)
 _AT_A_TIME = 200
 """Groups in one command."""
 
@@ -69,35 +73,34 @@ class GroupService:
         self.commit_s = commit_s
         """How long a command is given, unless it says otherwise, until it is committed."""
 
-    def open(self, principal: Principal, operation: Operation, key: GroupKey) -> OpenGroup:
-        """The group, for ``principal`` to do this to it, which is the only way to do anything to
-        one. Raises AuthorizationFailed; a group's name counts, whatever the family."""
-        self._permit(principal, operation, key.group)
-        return OpenGroup(self, self._machines, self._turns, key, principal.account)
+    # --- opening: the only way to do anything to a group. All raise AuthorizationFailed, and a
+    # group's name counts, whatever its family.
 
-    def open_named(
+    def open(
         self, principal: Principal, operation: Operation, family: str, group: str, subject: str
     ) -> OpenGroup:
-        """As :meth:`open`, a group of any family. Raises InvalidRequest where there is no such
-        family."""
-        return self.open(principal, operation, GroupKey(_family(family), group, subject))
+        """A group of any family, for ``principal`` to do this to it. Raises InvalidRequest where
+        there is no such family."""
+        key = GroupKey(_family(family), group, subject)
+        return self._open(OpenGroup, principal, operation, key)
 
     def open_kafka(self, principal: Principal, operation: Operation, group: str) -> KafkaGroup:
-        """As :meth:`open`, a group of Kafka's and the native clients."""
-        self._permit(principal, operation, group)
-        key = GroupKey(Family.KAFKA, group)
-        return KafkaGroup(self, self._machines, self._turns, key, principal.account)
+        """A group of Kafka's and the native clients."""
+        return self._open(KafkaGroup, principal, operation, GroupKey(Family.KAFKA, group))
+
+    def open_cursus(
+        self, principal: Principal, operation: Operation, group: str, topic: str
+    ) -> CursusGroup:
+        """A group of Cursus; where ``topic`` is empty, or a pattern, the first that matches."""
+        return self._open(CursusGroup, principal, operation, cursus_key(group, topic))
 
     def open_driven(self, principal: Principal, operation: Operation, group: str) -> DrivenGroup:
-        """As :meth:`open`, a group whose coordinator drives the consumers."""
-        self._permit(principal, operation, group)
-        key = coordinator_key(group)
-        return DrivenGroup(self, self._machines, self._turns, key, principal.account)
+        """A group whose coordinator drives the consumers."""
+        return self._open(DrivenGroup, principal, operation, coordinator_key(group))
 
     def open_v1(self, principal: Principal, operation: Operation, group: str) -> V1Group:
-        """As :meth:`open`, a group of V1."""
-        self._permit(principal, operation, group)
-        return V1Group(self, self._machines, self._turns, v1_key(group), principal.account)
+        """A group of V1."""
+        return self._open(V1Group, principal, operation, v1_key(group))
 
     def open_v1_to_member(self, principal: Principal, group: str, topic: str) -> V1Group:
         """As :meth:`open_v1`, for a member that reads ``topic``, which need not exist: its
@@ -107,8 +110,9 @@ class GroupService:
         self._access.topic(principal, Operation.CONSUME, topic)
         return opened
 
-    def _permit(self, principal: Principal, operation: Operation, group: str) -> None:
-        self._access.resource(principal, operation, Resource(ResourceKind.GROUP, group))
+    def _open(self, kind: type[G], principal: Principal, operation: Operation, key: GroupKey) -> G:
+        self._access.resource(principal, operation, Resource(ResourceKind.GROUP, key.group))
+        return kind(self, self._machines, self._turns, key, principal.account)
 
     def inside(self, key: GroupKey) -> OpenGroup:
         """The group, for what this node does by itself."""
@@ -164,6 +168,12 @@ class GroupService:
             kinds = " or ".join(map(kind_of_endpoint, listeners))
             raise CoordinatorNotAvailable(f"node {leader} has no {kinds} listener")
         return broker
+
+    def coordinators(self) -> list[NodeId]:
+        """The nodes that coordinate any groups, as the metadata say."""
+        topic = self._store.image.find_topic(GROUPS_TOPIC)
+        partitions = () if topic is None else topic.partitions.values()
+        return sorted({each.leader for each in partitions if each.leader >= 0})
 
     def driving(self, *listeners: str) -> tuple[Broker, LeaderEpoch]:
         """The node that coordinates all groups whose consumers are driven, and its epoch. Raises
@@ -245,10 +255,6 @@ class GroupService:
     def leading(self) -> Iterator[GroupEngine]:
         """The engines that decide here now, to be looked at and not asked."""
         return (engine for _, _, engine in self._machines.machines() if engine.leads)
-
-    def topic_id(self, topic: str) -> TopicId | None:
-        """The topic of that name, as far as this node knows."""
-        return self._store.image.topic_ids.get(topic)
 
     def is_current(self, topic: str, topic_id: UUID | None) -> bool:
         """Whether the topic of that name has this id, as far as this node knows; None is an id that

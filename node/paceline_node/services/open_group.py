@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
+from uuid import UUID
 
+from paceline.types import NodeId
 from paceline_node.controller.image import Broker
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import Description, Inspection
 from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey, TopicAndNumber
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.pieces import pieces
+from paceline_node.groups.store import GroupStore
 from paceline_node.state_machines.machine import Deferred
 from paceline_node.state_machines.topic import StateTopic
 from paceline_node.stretches import Work
@@ -61,8 +64,17 @@ class Coordination(Protocol):
     def coordinator(self, key: GroupKey, *listeners: str) -> Broker:
         """The node that coordinates."""
 
+    def leader(self, key: GroupKey) -> NodeId:
+        """The node that coordinates, -1 where none does."""
+
+    def replica_store(self, key: GroupKey) -> GroupStore | None:
+        """What this node's replica of the group's partition holds."""
+
     def partition_count(self, topic: str) -> int:
         """Partitions of a topic, 0 if this node does not know it."""
+
+    def is_current(self, topic: str, topic_id: UUID | None) -> bool:
+        """Whether the topic of that name has this id."""
 
 
 class OpenGroup:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from paceline_node.numbered_records import SequencedRecords
 from paceline_node.services.records import RecordService
 from paceline_node.services.sequenced_records import Appended, RecordsWish, SequencedAppender
-from paceline_node.storage.sequenced_batches import SequencedRecords
 
 
 class OpenTopic:

@@ -60,12 +60,6 @@ class LeaderRouting:
         registration = None if found is None else found.partitions.get(partition)
         return registration is not None and registration.leader == self.node_id
 
-    def leaders(self, topic: str) -> list[NodeId]:
-        """The nodes that lead any partition of a topic, as the metadata say."""
-        found = self._store.image.find_topic(topic)
-        partitions = () if found is None else found.partitions.values()
-        return sorted({each.leader for each in partitions if each.leader >= 0})
-
     def is_marked(self, topic: str, partition: int) -> bool:
         """Whether this node carries a follower mark for the partition (controller/DESIGN 8.1)."""
         found = self._store.image.find_topic(topic)

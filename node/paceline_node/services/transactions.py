@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from paceline.errors import (
     ConcurrentTransactions,
@@ -35,22 +35,35 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
+from paceline_node.services.acted_in import ActedIn
 from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.services.transaction_rpc import topics_of
+from paceline_node.services.transaction_views import (
+    Initialised,
+    RecordToStage,
+    StagedInfo,
+    TransactionInfo,
+    info_of,
+    staged_info,
+    staged_record,
+)
 from paceline_node.settings.addresses import kind_of_endpoint
 from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.topic import StateTopic
 from paceline_node.stretches import Work
 from paceline_node.transaction_names import ProducerIdentity, TransactionKey
-from paceline_node.transactions.acting import ActedIn
 from paceline_node.transactions.engine import TransactionEngine
-from paceline_node.transactions.inspection import Listed
 from paceline_node.transactions.keys import PARTITION, TRANSACTIONS_TOPIC
 from paceline_node.transactions.producers import Ended
-from paceline_node.transactions.records import Sink, Staged, StagedOffset, State, Transaction
+from paceline_node.transactions.records import (
+    Sink,
+    StagedOffset,
+    State,
+    Transaction,
+)
 from paceline_node.transactions.sinks import Attempt, SinkTransaction
 from paceline_node.turns import Turns
 
@@ -59,33 +72,6 @@ _AT_A_TIME = 200
 """Ids in one command of a list."""
 _MERGED_PER_UNIT = 4
 _STATES = {state.name.lower(): state for state in State}
-
-
-class TransactionInfo(NamedTuple):
-    """A transactional id, as operators see it, and its present or last transaction. ``open_s`` is
-    how long that has been open, -1 without. ``staged`` counts its staged records, once it is complete without those stored nowhere; ``sink``,
-    ``batch`` and ``run`` say whose task attempt it is."""
-
-    key: TransactionKey
-    state: str
-    identity: ProducerIdentity
-    timeout_ms: int
-    open_s: float
-    partitions: Sequence[PartitionName]
-    groups: Sequence[str]
-    staged: int
-    reason: str
-    sink: str
-    batch: int
-    run: str
-
-
-class Initialised(NamedTuple):
-    """``identity`` stands in batches. ``wire_epoch`` counts the id's INITs from 0, for protocols
-    whose clients see an epoch of their own."""
-
-    identity: ProducerIdentity
-    wire_epoch: int
 
 
 class TransactionService:
@@ -111,6 +97,11 @@ class TransactionService:
         self._access = access
         self._turns = turns
         self._commit_s = commit_s
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The topic and the partition whose leader coordinates."""
+        return TRANSACTIONS_TOPIC, PARTITION
 
     def permit(self, principal: Principal, operation: Operation, name: str) -> None:
         """Raise AuthorizationFailed unless ``principal`` may ``TRANSACT`` under, or ``DESCRIBE``, a
@@ -242,7 +233,7 @@ class TransactionService:
         key: TransactionKey,
         wire_epoch: int,
         topic: OpenTopic,
-        records: Sequence[Staged],
+        records: Sequence[RecordToStage],
         *,
         chosen: Collection[int] = (),
         acted: ActedIn | None = None,
@@ -251,14 +242,15 @@ class TransactionService:
         UnknownTopicOrPartition and PolicyViolation too."""
         self.permit(principal, Operation.TRANSACT, key.name)
         image = self._store.image
-        for record in records:
-            assert record.topic == topic.name, f"a record of {record.topic}, not of {topic.name}"
-            _member(image, topic.name, record.partition)
+        for each in records:
+            _member(image, topic.name, each.partition)
+        now_ms = self._env.host.wall_ms()
+        staged = [staged_record(topic.name, each, now_ms) for each in records]
         return await self._perform(
             lambda engine: engine.staging.stage(
                 key,
                 wire_epoch,
-                records,
+                staged,
                 image.offset,
                 topics_of(image, [topic.name] if records else []),
                 chosen=chosen,
@@ -272,17 +264,32 @@ class TransactionService:
         key: TransactionKey,
         wire_epoch: int,
         group: OpenGroup,
-        offsets: Sequence[StagedOffset],
+        offsets: Sequence[tuple[int, int]],
         *,
+        member: str,
+        generation: int,
         acted: ActedIn | None = None,
     ) -> Transaction:
-        """See :meth:`StagedTransactions.stage_offsets`; all are of ``group``, which was opened to
-        commit offsets. Whether the member may commit them is asked by the caller, of the group."""
+        """See :meth:`StagedTransactions.stage_offsets`; by partition of the topic of ``group``,
+        which was opened to commit offsets. Whether the member may commit them is asked by the
+        caller, of the group."""
         self.permit(principal, Operation.TRANSACT, key.name)
-        own = group.key.name
-        assert all(each.group == own for each in offsets), f"offsets of another group than {own}"
+        topic = group.key.subject
+        topic_id = self._store.image.topic_ids.get(topic)
+        staged = [
+            StagedOffset(
+                group.key.name,
+                topic,
+                partition,
+                offset,
+                member=member,
+                generation=generation,
+                topic_id=topic_id,
+            )
+            for partition, offset in offsets
+        ]
         return await self._perform(
-            lambda engine: engine.staging.stage_offsets(key, wire_epoch, offsets, acted=acted)
+            lambda engine: engine.staging.stage_offsets(key, wire_epoch, staged, acted=acted)
         )
 
     async def end_staged(
@@ -440,15 +447,16 @@ class TransactionService:
         resource = Resource(ResourceKind.TRANSACTION, name)
         return self._access.allows(principal, Operation.DESCRIBE, resource)
 
-    async def known(self, principal: Principal, key: TransactionKey) -> Transaction:
+    async def known(self, principal: Principal, key: TransactionKey) -> StagedInfo:
         """An id of staged transactions, for its client. See :meth:`StagedTransactions.known`."""
         self.permit(principal, Operation.DESCRIBE, key.name)
-        return await self._perform(lambda engine: engine.staging.known(key))
+        found = await self._perform(lambda engine: engine.staging.known(key))
+        return staged_info(found)
 
     async def describe(self, principal: Principal, key: TransactionKey) -> TransactionInfo:
         """One id. Raises TransactionNotFound."""
         self.permit(principal, Operation.DESCRIBE, key.name)
-        return _info(await self._perform(lambda engine: engine.inspection.describe(key)))
+        return info_of(await self._perform(lambda engine: engine.inspection.describe(key)))
 
     async def abort(self, principal: Principal, key: TransactionKey, *, wait_s: float) -> Ended:
         """Abort an open transaction for an operator, and fence its producer. Raises
@@ -479,25 +487,7 @@ class TransactionService:
 def _listed(
     some: Sequence[TransactionKey], states: frozenset[State], engine: TransactionEngine
 ) -> list[TransactionInfo]:
-    return [_info(each) for each in engine.inspection.listed(some, states)]
-
-
-def _info(found: Listed) -> TransactionInfo:
-    transaction = found.transaction
-    return TransactionInfo(
-        found.key,
-        transaction.state.name.lower(),
-        transaction.identity,
-        transaction.timeout_ms,
-        found.open_s,
-        transaction.partitions,
-        [each.group for each in transaction.groups],
-        transaction.staged - transaction.dropped,
-        transaction.reason,
-        transaction.sink,
-        transaction.batch,
-        transaction.run,
-    )
+    return [info_of(each) for each in engine.inspection.listed(some, states)]
 
 
 def _place(listed: TransactionInfo) -> str:

@@ -22,33 +22,12 @@ from paceline.wire.batch import (
     read_header,
 )
 from paceline.wire.records import encode_values
-from paceline_node.storage.sequenced_records import Number
+from paceline_node.numbered_records import Number, SequencedRecords
 
 EVERYBODY = bytes(16)
 """The producer key of a record that forgets silent producers, whoever they are."""
 _RECORD_OVERHEAD = 64
 """More than a record's varints and its batch's share of header can be."""
-
-
-class SequencedRecords(NamedTuple):
-    """Records as columns of equal length; ``keys`` and ``headers`` are None when none has any.
-    Headers are encoded (``encode_headers``)."""
-
-    numbers: Sequence[Number | None]
-    values: Sequence[bytes]
-    keys: Sequence[bytes | None] | None = None
-    headers: Sequence[bytes] | None = None
-
-    def chosen(self, indices: Sequence[int]) -> SequencedRecords:
-        """Only the records at ``indices``."""
-        if len(indices) == len(self.values):
-            return self
-        return SequencedRecords(
-            [self.numbers[at] for at in indices],
-            [self.values[at] for at in indices],
-            None if self.keys is None else [self.keys[at] for at in indices],
-            None if self.headers is None else [self.headers[at] for at in indices],
-        )
 
 
 class BuiltBatch(NamedTuple):

@@ -16,14 +16,14 @@ same ones at the same place, and none by a clock of its own.
 
 from __future__ import annotations
 
-import enum
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from paceline.errors import InvalidProducerEpoch, OutOfOrderSequence, Throttled
+from paceline.errors import Throttled
 from paceline.wire.batch_header import BatchExtension, BatchHeader, ProducerNamespace
+from paceline_node.numbered_records import Number, Rule, SequenceGap, StaleProducerEpoch
 from paceline_node.stretches import Work, at_once
 
 _STRETCH_RECORDS = 32
@@ -39,13 +39,6 @@ SequencedKey = tuple[int, bytes]
 Run = tuple[int, int]
 
 
-class Rule(enum.Enum):
-    """Which policy a topic, or a request, asks for."""
-
-    STRICT = "strict"
-    WINDOW = "window"
-
-
 class SequencedState(NamedTuple):
     """One producer: the numbers stored in its newest epoch, as runs with both ends in them, in
     order and never touching; where its last batch ends, and when."""
@@ -56,41 +49,7 @@ class SequencedState(NamedTuple):
     last_timestamp: int
 
 
-class Number(NamedTuple):
-    """Which record of whom. ``producer`` is for messages, ``key`` for the table."""
-
-    key: bytes
-    producer: str
-    epoch: int
-    sequence: int
-
-
-class StaleProducerEpoch(InvalidProducerEpoch):
-    """A newer instance of the producer has written."""
-
-    def __init__(self, number: Number, current: int) -> None:
-        super().__init__(f"producer {number.producer}: epoch {number.epoch}, newest is {current}")
-        self.number = number
-        self.current = current
-
-
-class SequenceGap(OutOfOrderSequence):
-    """Records before this one were never stored."""
-
-    def __init__(self, number: Number, expected: int) -> None:
-        super().__init__(
-            f"producer {number.producer}: record {number.sequence}, expected {expected}"
-        )
-        self.number = number
-        self.expected = expected
-
-
 Lookup = Callable[[SequencedKey], SequencedState | None]
-
-
-def producer_key(producer: bytes) -> bytes:
-    """The 16 bytes that stand for a producer's name."""
-    return blake2b(producer, digest_size=16).digest()
 
 
 def stream_key(key: bytes) -> bytes:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from paceline.errors import (
     ConcurrentTransactions,
-    DuplicateSequence,
     InvalidTransactionState,
     ProducerFenced,
     TransactionNotFound,
     TransactionTooLarge,
 )
+from paceline_node.refusals import SequenceReused
 from paceline_node.transaction_names import TransactionKey
-from paceline_node.transactions.acting import ActedIn
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.keys import LAST_EPOCH
 from paceline_node.transactions.producers import (
@@ -40,19 +40,20 @@ from paceline_node.transactions.records import (
 )
 
 
-class SequenceReused(DuplicateSequence):
-    """Records have numbers under which the transaction has others. Nothing was staged.
-    ``places``: which of those given."""
+class Acted(Protocol):
+    """What a client's connection has acted in before (DESIGN 1.3)."""
 
-    def __init__(self, text: str, places: Sequence[int]) -> None:
-        super().__init__(text)
-        self.places = tuple(places)
+    def act(self, key: TransactionKey, found: Transaction) -> None:
+        """It acts in ``found``, which is open. Raises ProducerFenced where it means another one."""
+
+    def begin(self, key: TransactionKey, found: Transaction) -> None:
+        """It has begun ``found``."""
 
 
 class StagedTransactions:
     """Commands of clients whose records are staged. INIT is :meth:`ProducerTransactions.init`.
 
-    ``acted``: what the client's connection has acted in before (DESIGN 1.3); where another
+    ``acted``: what the client's connection has acted in before; where another
     transaction is open by now, all raise ProducerFenced."""
 
     def __init__(self, context: TransactionContext, producers: ProducerTransactions) -> None:
@@ -65,7 +66,7 @@ class StagedTransactions:
         wire_epoch: int,
         *,
         spare: int | None = None,
-        acted: ActedIn | None = None,
+        acted: Acted | None = None,
     ) -> Transaction | None:
         """Open a transaction; one that is open already stays. ``spare`` as in
         :class:`ProducerTransactions`, for time-outs may have used up the epochs. Raises
@@ -93,7 +94,7 @@ class StagedTransactions:
         topics: Sequence[KnownTopic] = (),
         *,
         chosen: Collection[int] = (),
-        acted: ActedIn | None = None,
+        acted: Acted | None = None,
     ) -> Transaction:
         """Add records to the open transaction; those that are staged already, under the same
         sequence, are passed over. Metadata of that offset show their partitions, in these
@@ -130,7 +131,7 @@ class StagedTransactions:
         wire_epoch: int,
         offsets: Sequence[StagedOffset],
         *,
-        acted: ActedIn | None = None,
+        acted: Acted | None = None,
     ) -> Transaction:
         """Commit ``offsets`` with the transaction, the last of each partition. Raises as
         :meth:`stage`."""
@@ -155,7 +156,7 @@ class StagedTransactions:
         commits: bool,
         pending: Transaction | None = None,
         spare: int | None = None,
-        acted: ActedIn | None = None,
+        acted: Acted | None = None,
     ) -> Ended | None:
         """As :meth:`ProducerTransactions.end`; repeated with the same result: the same answer.
         An end without a transaction is InvalidTransactionState.
@@ -187,7 +188,7 @@ class StagedTransactions:
         return found
 
     def identified(
-        self, key: TransactionKey, wire_epoch: int, acted: ActedIn | None = None
+        self, key: TransactionKey, wire_epoch: int, acted: Acted | None = None
     ) -> Transaction:
         """The id, if its client is the newest, and means the transaction that is open, if one is.
         Raises TransactionNotFound, ProducerFenced."""
@@ -227,7 +228,7 @@ class StagedTransactions:
             )
         return new
 
-    def _open(self, key: TransactionKey, wire_epoch: int, acted: ActedIn | None) -> Transaction:
+    def _open(self, key: TransactionKey, wire_epoch: int, acted: Acted | None) -> Transaction:
         found = self.identified(key, wire_epoch, acted)
         if found.state is not State.ONGOING:
             raise InvalidTransactionState(f"{key}: the transaction is {found.state.name}")

@@ -15,7 +15,6 @@ import pytest
 from paceline.errors import ErrorCode, PacelineError, error_for
 from paceline.wire.kafka import cluster, groups, offsets
 from paceline.wire.kafka import transactions as tx
-from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.cluster import KafkaCluster
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
@@ -25,6 +24,7 @@ from paceline_node.listeners.kafka.transactions import KafkaTransactions
 from paceline_node.memory import Portion, unlimited
 from paceline_node.pace import Pace
 from paceline_node.security.principals import ANONYMOUS
+from paceline_node.services.asked_offsets import AskedOffsets
 from paceline_node.turns import Turns
 
 LOADING, ABSENT, ELSEWHERE, CONCURRENT, REJOIN, UNKNOWN_TOPIC = 14, 15, 16, 51, 27, 3
@@ -83,17 +83,17 @@ REPEATED: dict[CoordinatorApi, dict[str, set[int]]] = {
 class Failing:
     """A service, and the group that it opens, of which every command fails, once permitted."""
 
-    limits = SimpleNamespace(offset_metadata_bytes_max=4096)
-    key = GroupKey(Family.KAFKA, "g")
-
     def __init__(self, error: PacelineError) -> None:
         self._error = error
 
     def open(self, *_: object) -> Failing:
         return self
 
-    def may_read(self, *_: object) -> bool:
-        return True
+    def open_kafka(self, *_: object) -> Failing:
+        return self
+
+    def asked_offsets(self, *_: object) -> AskedOffsets:
+        return AskedOffsets(lambda topic: True, self.has_partition, 4096)
 
     def permit(self, *_: object) -> None:
         pass
@@ -104,7 +104,7 @@ class Failing:
     def has_partition(self, *_: object) -> bool:
         return True
 
-    def is_stored(self, *_: object) -> bool:
+    def is_driven(self, *_: object) -> bool:
         return False
 
     def coordinator(self, *_: object) -> None:

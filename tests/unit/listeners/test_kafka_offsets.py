@@ -16,14 +16,17 @@ from paceline_node.listeners.kafka.offsets import KafkaOffsets
 from paceline_node.memory import Portion, unlimited
 from paceline_node.pace import Pace
 from paceline_node.security.principals import ANONYMOUS
+from paceline_node.services.kafka_groups import KafkaGroup
 from paceline_node.turns import Turns
 
 STORED = {("t" + str(at % 3), at): Offset(at) for at in range(2000)}
 
 
 class Groups:
-    """A service, a group of it that is open, and its engine, which counts what one command looks
-    up."""
+    """A service that opens a group, which it coordinates, and the group's engine, which counts what
+    one command looks up."""
+
+    commit_s = 1.0
 
     def __init__(self) -> None:
         self.key = GroupKey(Family.KAFKA, "g")
@@ -31,14 +34,20 @@ class Groups:
         self.offsets = self
         self.most = self._count = 0
 
-    def open(self, *_: object) -> Groups:
-        return self
+    def open_kafka(self, *_: object) -> KafkaGroup:
+        here = cast(Any, self)
+        return KafkaGroup(here, here, Turns(), self.key, "")
+
+    def partition(self, _key: GroupKey) -> int:
+        return 0
 
     def fetch(self, _key: GroupKey, *at: Any) -> Offset | None:
         self._count += 1
         return None if at[1] == 7 else STORED[cast(TopicAndNumber, at)]
 
-    async def perform(self, operation: Callable[[Any], Any]) -> Any:
+    async def perform(
+        self, _number: int, _key: object, operation: Callable[[Any], Any], *, commit_s: float
+    ) -> Any:
         self._count = 0
         result = operation(self)
         self.most = max(self.most, self._count)

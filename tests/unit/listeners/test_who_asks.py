@@ -15,6 +15,7 @@ ASKING = frozenset({"admit_producer", "authorize", "inside", "permit"})
 POLICY = frozenset({"paceline_node.services.access", "paceline_node.services.admin_permissions"})
 GIVEN = frozenset(
     {
+        "CursusGroup",
         "DrivenGroup",
         "EventStreams",
         "KafkaGroup",

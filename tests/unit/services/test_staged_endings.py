@@ -9,14 +9,12 @@ import pytest
 
 from paceline.errors import ConcurrentTransactions
 from paceline.wire.peer import transactions as wire
-from paceline.wire.peer.names import GroupName
 from paceline_node.groups.keys import Family as GroupFamily
 from paceline_node.groups.keys import GroupKey
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.transactions import TransactionService
 from paceline_node.transaction_names import Family, TransactionKey
-from paceline_node.transactions.records import StagedOffset
 from tests.unit.transactions.desk import Desk
 
 KEY = TransactionKey(Family.CURSUS, "worker")
@@ -39,7 +37,8 @@ class Coordinator:
         access = SimpleNamespace(resource=lambda principal, operation, resource: None)
         env = SimpleNamespace(now=self.desk.now, host=SimpleNamespace(buggify=lambda place: None))
         endings = SimpleNamespace(rpc=rpc, wait_complete=self._never)
-        parts = (env, None, self, endings, None, access, None)
+        store = SimpleNamespace(image=SimpleNamespace(topic_ids={}))
+        parts = (env, store, self, endings, None, access, None)
         self.service = TransactionService(*cast(Any, parts), commit_s=1)
 
     async def _tell(self, request: wire.StageOffsets) -> None:
@@ -56,8 +55,9 @@ class Coordinator:
         return self.desk.engine.store.transactions[KEY].state.name
 
     async def stage(self, group: str) -> None:
-        offset = StagedOffset(GroupName("cursus", group, "in"), "in", 0, 5)
-        await self.service.stage_offsets(ANONYMOUS, KEY, 0, opened(group), [offset])
+        await self.service.stage_offsets(
+            ANONYMOUS, KEY, 0, opened(group), [(0, 5)], member="m", generation=1
+        )
 
     async def commit(self, *groups: str) -> None:
         named = [opened(each) for each in groups]
@@ -75,10 +75,3 @@ async def test_offsets_added_since_the_groups_were_opened_are_not_committed() ->
     await coordinator.commit("asked", "not-asked")
     assert coordinator.pending == ["asked", "not-asked"]
     assert coordinator.state == "PREPARE_COMMIT"
-
-
-async def test_offsets_are_staged_for_the_open_group_alone() -> None:
-    coordinator = Coordinator()
-    offset = StagedOffset(GroupName("cursus", "other", "in"), "in", 0, 5)
-    with pytest.raises(AssertionError, match="another group"):
-        await coordinator.service.stage_offsets(ANONYMOUS, KEY, 0, opened("mine"), [offset])

@@ -55,12 +55,12 @@ async def test_ids_are_listed_some_at_a_time() -> None:
         if key.name.endswith("7"):
             desk.engine.producers.add_partitions(key, who, [P0])
     machines, turns = Machines(desk), Turns()
-    found = await service(machines, turns, frozenset(("t5", "t17"))).list(ANONYMOUS, frozenset())
+    found = await service(machines, turns, frozenset(("t5", "t17"))).list(ANONYMOUS, ())
     expected = sorted(str(key) for key in keys if key.name not in ("t5", "t17"))
     assert [str(each.key) for each in found] == expected
     assert 0 < machines.most <= AT_ONCE
     assert 0 < turns.longest_units <= AT_ONCE
-    found = await service(machines, turns, frozenset()).list(ANONYMOUS, frozenset((State.ONGOING,)))
+    found = await service(machines, turns, frozenset()).list(ANONYMOUS, ("ongoing",))
     assert len(found) == MANY // 10
     assert all(each.key.name.endswith("7") for each in found)
 
@@ -72,6 +72,6 @@ async def test_ids_that_are_forgotten_meanwhile_are_left_out() -> None:
     machines = Machines(desk)
     gone = TransactionKey(Family.KAFKA, f"t{MANY - 1}")
     machines.between = lambda: desk.engine.store.transactions.pop(gone, None)
-    found = await service(machines, Turns(), frozenset()).list(ANONYMOUS, frozenset())
+    found = await service(machines, Turns(), frozenset()).list(ANONYMOUS, ())
     assert len(found) == MANY - 1
     assert gone not in {each.key for each in found}

@@ -11,17 +11,15 @@ from paceline.errors import CorruptMessage
 from paceline.wire.batch import build_raw_batch
 from paceline.wire.batch_header import ProducerNamespace, read_extension, read_header
 from paceline.wire.records import decode_records
+from paceline_node.numbered_records import Number, SequencedRecords, producer_key
 from paceline_node.storage import byte_segment_state, producer_file
 from paceline_node.storage.byte_segment_batches import Run, run_batch
 from paceline_node.storage.byte_segment_state import EMPTY
 from paceline_node.storage.evictions import MOST, Eviction, eviction_batch
 from paceline_node.storage.producer_state import ProducerKey, key_of_id
 from paceline_node.storage.producers import ProducerTable, idle_before, read_detail
-from paceline_node.storage.sequenced_batches import (
-    SequencedRecords,
-    build_batches,
-)
-from paceline_node.storage.sequenced_records import STREAM_EPOCH, Number, producer_key, table_key
+from paceline_node.storage.sequenced_batches import build_batches
+from paceline_node.storage.sequenced_records import STREAM_EPOCH, table_key
 from tests.unit.storage import world
 from tests.unit.storage.test_transactions import FoldedLog, data, marker, plain
 

@@ -12,18 +12,13 @@ from paceline.errors import MessageTooLarge
 from paceline.types import MAX_BATCH_BYTES, MAX_RECORD_BYTES
 from paceline.wire.batch import read_extension
 from paceline.wire.records import decode_records, encode_headers
+from paceline_node.numbered_records import Number, Rule, SequencedRecords, producer_key
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.producers import ProducerTable
-from paceline_node.storage.sequenced_batches import SequencedRecords, build_batches, expire_batch
-from paceline_node.storage.sequenced_records import (
-    Number,
-    Rule,
-    producer_key,
-    select_new,
-    table_key,
-)
+from paceline_node.storage.sequenced_batches import build_batches, expire_batch
+from paceline_node.storage.sequenced_records import select_new, table_key
 from tests.unit.storage.world import PATH, flush, new_log, reopen
 
 FINE = LogSettings(segment_bytes=2000, index_interval_bytes=150, retention_ms=None)

@@ -10,18 +10,20 @@ from hypothesis import strategies as st
 
 from paceline.errors import Throttled
 from paceline.wire.batch import BatchExtension, PayloadKind, ProducerNamespace, read_header
+from paceline_node.numbered_records import (
+    Number,
+    Rule,
+    SequenceGap,
+    StaleProducerEpoch,
+    producer_key,
+)
 from paceline_node.storage.sequenced_records import (
     MAX_RUNS,
     STREAM_EPOCH,
-    Number,
-    Rule,
     SequencedState,
-    SequenceGap,
-    StaleProducerEpoch,
     after,
     contains,
     from_row,
-    producer_key,
     select_new,
     silent,
     stream_key,

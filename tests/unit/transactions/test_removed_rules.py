@@ -30,13 +30,13 @@ from paceline_node.groups.topic_ids import TopicIds
 from paceline_node.groups.transactional import TransactionalOffsets
 from paceline_node.listeners.kafka import coordinator_errors as errors
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi
+from paceline_node.services.acted_in import ActedIn
 from paceline_node.services.staged_turns import StagedTurns
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.state_machines.machine import Entry
 from paceline_node.storage import compaction
 from paceline_node.transactions import context as transactions
 from paceline_node.transactions import staging
-from paceline_node.transactions.acting import ActedIn
 from tests.unit.groups import (
     test_kafka_groups,
     test_offset_order,

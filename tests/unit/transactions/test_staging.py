@@ -16,8 +16,9 @@ from paceline.errors import (
     TransactionTooLarge,
 )
 from paceline.wire.peer.names import GroupName, PartitionName
+from paceline_node.refusals import SequenceReused
+from paceline_node.services.acted_in import ActedIn
 from paceline_node.transaction_names import Family, TransactionKey
-from paceline_node.transactions.acting import ActedIn
 from paceline_node.transactions.keys import LAST_EPOCH
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import (
@@ -27,7 +28,6 @@ from paceline_node.transactions.records import (
     State,
     Transaction,
 )
-from paceline_node.transactions.staging import SequenceReused
 from tests.unit.transactions.desk import Desk
 
 KEY = TransactionKey(Family.CURSUS, "orders-worker")

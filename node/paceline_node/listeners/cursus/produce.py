@@ -19,6 +19,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.cursus.errors import as_cursus
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
+from paceline_node.numbered_records import Number, Rule, SequencedRecords, producer_key
 from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.produce import ProduceService
@@ -26,8 +27,6 @@ from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.sequenced_records import Appended, RecordsWish
 from paceline_node.settings.cursus import CursusSettings
 from paceline_node.settings.topic_config import PARTITIONER, PRODUCER_NUMBERING
-from paceline_node.storage.sequenced_batches import SequencedRecords
-from paceline_node.storage.sequenced_records import Number, Rule, producer_key
 
 BATCH = "BATCH"
 """What a batch is called where commands are called by their word."""

@@ -15,7 +15,7 @@ from paceline.wire.cursus.frames import FrameReader, framed
 from paceline_node.listeners.serving import send_to
 from paceline_node.memory import Holding, Portion
 from paceline_node.security.principals import Principal
-from paceline_node.transactions.acting import ActedIn
+from paceline_node.services.acted_in import ActedIn
 
 Reply = Sequence[bytes]
 """The bodies of the frames that answer a request, in order; hardly ever more than one."""

@@ -33,35 +33,29 @@ from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.batch import CursusRecord
 from paceline.wire.cursus.errors import CursusError, invalid, partition_not_found, quoted
 from paceline.wire.mapping import record_of
-from paceline.wire.peer.names import GroupName
 from paceline_node.env import Env
-from paceline_node.groups.keys import Family as GroupFamily
 from paceline_node.listeners.cursus.coordinators import ANSWER_S, Coordinators, told_where
 from paceline_node.listeners.cursus.groups import CursusGroupCommands
 from paceline_node.listeners.cursus.places import LISTENER, Places
 from paceline_node.listeners.cursus.produce import CursusProduce
 from paceline_node.listeners.cursus.session import CursusCall, Outcome, Reply, text
+from paceline_node.refusals import SequenceReused
 from paceline_node.security.principals import Operation
 from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.produce import ProduceService
+from paceline_node.services.transaction_views import RecordToStage, StagedInfo
 from paceline_node.services.transactions import TransactionService
 from paceline_node.transaction_names import Family, TransactionKey
-from paceline_node.transactions.keys import PARTITION, TRANSACTIONS_TOPIC
-from paceline_node.transactions.producers import Ended
-from paceline_node.transactions.records import Header, Staged, StagedOffset, State, Transaction
-from paceline_node.transactions.staging import SequenceReused
 
 R = TypeVar("R")
 _PAUSE_S = 0.02
 _SHOWN = {
-    State.EMPTY: "aborted",
-    State.ONGOING: "open",
-    State.PREPARE_COMMIT: "committing",
-    State.PREPARE_ABORT: "aborted",
-    State.COMPLETE_COMMIT: "committed",
-    State.COMPLETE_ABORT: "aborted",
+    "ongoing": "open",
+    "prepare_commit": "committing",
+    "complete_commit": "committed",
 }
+"""What clients are told of a state; all others are aborted."""
 
 
 def producer_name(transactional_id: str) -> str:
@@ -208,7 +202,7 @@ class CursusTransactions:
         refused = misplaced | reused
         return [refused.get(place) or (next(answers),) for place in range(len(published))]
 
-    def _staged(self, request: requests.TransactionPublish, topic: TopicView) -> Staged:
+    def _staged(self, request: requests.TransactionPublish, topic: TopicView) -> RecordToStage:
         key = request.key.encode()
         partition = request.partition
         if partition is None:
@@ -223,43 +217,32 @@ class CursusTransactions:
                 request.message.encode(),
             )
         )
-        return Staged(
-            request.topic,
-            partition,
-            request.sequence,
-            self._env.host.wall_ms(),
-            record.key,
-            record.value,
-            tuple([Header(name, value) for name, value in record.headers]),
-        )
+        return RecordToStage(partition, request.sequence, record)
 
     async def send_offsets(self, request: requests.SendOffsets, call: CursusCall) -> Reply:
         """Stage offsets that the group commits with the transaction."""
         fence = request.fence
-        group = GroupName(GroupFamily.CURSUS.value, request.group, request.topic)
-        offsets = [
-            StagedOffset(
-                group,
-                request.topic,
-                partition,
-                offset,
-                member=request.member,
-                generation=request.generation,
-                topic_id=self._groups.topic_id(request.topic),
-            )
-            for partition, offset in request.offsets
-        ]
+        who = requests.SyncGroup(request.topic, request.group, request.member, request.generation)
 
         async def here() -> Reply:
             key = key_of(fence.transactional_id)
-            before = await self._known(fence.transactional_id, call)
-            if any(_of(each) != _of(offsets[0]) for each in before.offsets):
-                reason = quoted("a transaction has one topic, group, member and generation")
-                raise CursusError("transaction_offsets_failed", f"reason={reason}")
-            opened = self._groups.open_to_commit(group, call)
-            await self._groups.check_owner(offsets, call)
+            before = await self._transactions.known(call.principal, key)
+            own = (who.group, who.topic, who.member, who.generation)
+            for each in before.offsets:
+                if (each.group.group, each.topic, each.member, each.generation) != own:
+                    reason = quoted("a transaction has one topic, group, member and generation")
+                    raise CursusError("transaction_offsets_failed", f"reason={reason}")
+            opened = self._groups.open_to_commit(who.group, who.topic, call)
+            await self._groups.check_owner(who, [number for number, _ in request.offsets], call)
             grown = await self._transactions.stage_offsets(
-                call.principal, key, fence.epoch, opened, offsets, acted=call.session.acted
+                call.principal,
+                key,
+                fence.epoch,
+                opened,
+                request.offsets,
+                member=who.member,
+                generation=who.generation,
+                acted=call.session.acted,
             )
             return text(
                 replies.ok(
@@ -277,12 +260,11 @@ class CursusTransactions:
 
         async def here() -> Reply:
             found = await self._known(name, call)
-            if found.state is State.EMPTY and not commits and found.wire_epoch == fence.epoch:
+            if found.state == "empty" and not commits and found.wire_epoch == fence.epoch:
                 return text(replies.ok(transactional_id=name, state="aborted"))
             named = sorted({each.group for each in found.offsets}) if commits else []
-            groups = [self._groups.open_to_commit(each, call) for each in named]
-            ended = await self._ended(fence, found, groups, call, commits=commits)
-            if not ended.complete:
+            groups = [self._groups.open_to_commit(each.group, each.subject, call) for each in named]
+            if not await self._ended(fence, found, groups, call, commits=commits):
                 reason = quoted("it is decided, not everybody has been told; ask again")
                 raise CursusError("transaction_commit_failed", f"reason={reason}")
             if not commits:
@@ -299,30 +281,31 @@ class CursusTransactions:
 
         async def here() -> Reply:
             found = await self._known(name, call)
-            return _shown(name, found, _SHOWN[found.state])
+            return _shown(name, found, _SHOWN.get(found.state, "aborted"))
 
         return await self._at_coordinator(name, call, here)
 
     # --- parts ------------------------------------------------------------------------------------
 
-    async def _known(self, name: str, call: CursusCall) -> Transaction:
+    async def _known(self, name: str, call: CursusCall) -> StagedInfo:
         """The transactional id as it stands. Raises TransactionNotFound."""
         return await self._transactions.known(call.principal, key_of(name))
 
     async def _ended(
         self,
         fence: requests.TransactionFence,
-        found: Transaction,
+        found: StagedInfo,
         groups: Sequence[OpenGroup],
         call: CursusCall,
         *,
         commits: bool,
-    ) -> Ended:
-        """End the transaction, as :meth:`TransactionService.end_staged`; raises as
+    ) -> bool:
+        """End the transaction, as :meth:`TransactionService.end_staged`; whether all can be read.
+        Raises as
         :meth:`CursusGroupCommands.check_owner` where the group refuses ``found``'s offsets."""
         key, wait_s = key_of(fence.transactional_id), self._coordinators.left_s(call)
         try:
-            return await self._transactions.end_staged(
+            ended = await self._transactions.end_staged(
                 call.principal,
                 key,
                 fence.epoch,
@@ -331,9 +314,14 @@ class CursusTransactions:
                 wait_s=wait_s,
                 acted=call.session.acted,
             )
+            return ended.complete
         except (GroupNotFound, UnknownMember, IllegalGeneration, PartitionNotOwned) as error:
             reason = quoted(str(error))
-        await self._groups.check_owner(found.offsets, call)  # says it in Cursus's words
+        if found.offsets:
+            first = found.offsets[0]
+            who = requests.SyncGroup(first.topic, first.group.group, first.member, first.generation)
+            numbers = [each.partition for each in found.offsets]
+            await self._groups.check_owner(who, numbers, call)  # says it in Cursus's words
         raise CursusError("transaction_sync_failed", f"reason={reason}")
 
     async def _ended_before(self, command: Callable[[], Awaitable[R]], call: CursusCall) -> R:
@@ -390,7 +378,7 @@ class CursusTransactions:
         until = self._coordinators.until(call)
         try:
             return await self._coordinators.serve(
-                TRANSACTIONS_TOPIC, PARTITION, call, here, until=until
+                *self._transactions.place, call, here, until=until
             )
         except TransactionNotFound as error:
             raise CursusError("transaction_not_found", f"reason={quoted(str(error))}") from None
@@ -398,7 +386,7 @@ class CursusTransactions:
             raise _no_coordinator(name) from None
 
 
-def _shown(name: str, found: Transaction, state: str) -> Reply:
+def _shown(name: str, found: StagedInfo, state: str) -> Reply:
     """What is in a transaction. What of it was stored nowhere, because its topic was deleted, is
     known once everybody has been told, and is a field of its own where there is any."""
     if state == "aborted":
@@ -421,17 +409,13 @@ def _reused(request: requests.TransactionPublish) -> CursusError:
     return invalid("seq_num", "TXN_PUBLISH", reason)
 
 
-def _of(offset: StagedOffset) -> tuple[GroupName, str, str, int]:
-    return offset.group, offset.topic, offset.member, offset.generation
-
-
 def _no_coordinator(name: str) -> CursusError:
     return CursusError("coordinator_not_available", f"transactional_id={name}")
 
 
-def _wrong_state(name: str, found: Transaction, *, ends: bool | None) -> CursusError:
+def _wrong_state(name: str, found: StagedInfo, *, ends: bool | None) -> CursusError:
     """Why a command cannot be carried out in the state that the transaction is in."""
-    if found.state is State.PREPARE_COMMIT and ends is False:
+    if found.state == "prepare_commit" and ends is False:
         detail = f"transactional_id={name} state=committing"
         return CursusError("transaction_not_abortable", detail)
     word = "transaction_already_committed" if found.commits else "transaction_aborted"

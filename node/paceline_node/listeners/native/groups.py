@@ -66,9 +66,7 @@ class NativeGroups:
         }
 
     def _open_any(self, principal: Principal, operation: Operation, named: _Named) -> OpenGroup:
-        return self._groups.open_named(
-            principal, operation, named.family, named.group, named.subject
-        )
+        return self._groups.open(principal, operation, named.family, named.group, named.subject)
 
     async def _find(self, frame: Frame, principal: Principal) -> Message:
         request = wire.FindCoordinator.unpack(frame.body)
@@ -233,30 +231,30 @@ class NativeGroups:
                 yield 1 + len(member.assignment) // _ASSIGNED_BYTES_PER_UNIT
                 told.append(
                     wire.GroupMember(
-                        member.member_id,
-                        member.instance_id,
-                        member.client_id,
-                        member.session_timeout_ms,
-                        int(each.silent_s * 1000),
-                        each.metadata,
-                        member.assignment,
-                        tuple(wire.TopicPartitions(*read) for read in each.assigned),
+                        member_id=member.member_id,
+                        instance_id=member.instance_id,
+                        client_id=member.client_id,
+                        session_timeout_ms=member.session_timeout_ms,
+                        silent_ms=int(each.silent_s * 1000),
+                        metadata=each.metadata,
+                        assignment=member.assignment,
+                        assigned=tuple(wire.TopicPartitions(*read) for read in each.assigned),
                     )
                 )
             return told
 
         key, kept = found.key, found.group
         return wire.GroupDescription(
-            key.family.value,
-            key.group,
-            key.subject,
-            found.state,
-            kept.generation,
-            kept.protocol_type,
-            kept.protocol,
-            kept.leader,
-            tuple(await self._turns.run(described())),
-            self._groups.listed_topics(key),
+            family=key.family.value,
+            group=key.group,
+            subject=key.subject,
+            state=found.state,
+            generation=kept.generation,
+            protocol_type=kept.protocol_type,
+            protocol=kept.protocol,
+            leader=kept.leader,
+            members=tuple(await self._turns.run(described())),
+            listed=self._groups.listed_topics(key),
         )
 
     async def _delete(self, frame: Frame, principal: Principal) -> Message:

@@ -13,7 +13,8 @@ from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import CoordinatorFound
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.status import broker_info
-from paceline_node.services.transactions import TransactionInfo, TransactionService
+from paceline_node.services.transaction_views import TransactionInfo
+from paceline_node.services.transactions import TransactionService
 from paceline_node.stretches import Work
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.turns import Turns
@@ -111,14 +112,14 @@ class NativeTransactions:
             raise InvalidRequest("a task attempt needs a sink, a run, and a batch from 0 on")
         begun = await self._transactions.begin_attempt(
             principal,
-            request.sink,
-            request.query,
-            request.run,
-            request.batch,
-            request.partition,
-            request.attempt,
-            request.planned_ms,
-            request.timeout_ms,
+            sink=request.sink,
+            query=request.query,
+            run=request.run,
+            batch=request.batch,
+            partition=request.partition,
+            number=request.attempt,
+            planned_ms=request.planned_ms,
+            timeout_ms=request.timeout_ms,
         )
         return wire.AttemptBegun(begun.name, *begun.identity)
 

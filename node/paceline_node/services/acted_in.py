@@ -1,4 +1,4 @@
-"""Which transaction the client behind one connection means (DESIGN 1.3)."""
+"""Which transaction the client behind one connection means (transactions/DESIGN 1.3)."""
 
 from __future__ import annotations
 
