@@ -65,12 +65,17 @@ class LineSplitter:
         return [b"".join(rest)] if rest else []
 
 
+def _whole(path: Path) -> bytes:
+    """What an input holds, and a byte more than a record may have where it is too long."""
+    with os.fdopen(os.dup(0), "rb") if path == STDIN else path.open("rb") as file:
+        return file.read(MAX_RECORD_BYTES + 1)
+
+
 async def read_whole(paths: Sequence[Path]) -> AsyncGenerator[Lines, None]:
     """Each input as one "line", whatever bytes it has. Raises OSError, BadLine."""
     for number, path in enumerate(paths, start=1):
-        with os.fdopen(os.dup(0), "rb") if path == STDIN else path.open("rb") as file:
-            read = partial(file.read, MAX_RECORD_BYTES + 1)
-            data = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+        # As in read_lines: standard input may be a terminal.
+        data = await trio.to_thread.run_sync(_whole, path, abandon_on_cancel=True)
         if len(data) > MAX_RECORD_BYTES:
             raise BadLine(f"{path}: longer than {MAX_RECORD_BYTES} bytes, as no record may be")
         yield Lines(number, [data])
