@@ -322,6 +322,7 @@ class Broker:
             ),
             quorum=self._metadata.view,
             stop_with_cluster=self._stop_with_cluster,
+            certificates=self._tls,
         )
         routing = LeaderRouting(
             self._env, broker.node_id, store, self._peering.links, self.replicas.table

@@ -104,6 +104,7 @@ class ClientListeners:
             self._memory,
             native=self._native,
             cursus=self._cursus,
+            tls=tls,
         )
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
         metrics.provide(Gauge.READY, lambda: [((), not services.status.reasons())])
@@ -112,6 +113,9 @@ class ClientListeners:
         metrics.provide(Gauge.CLIENT_MEMORY, self._memory.by_listener)
         metrics.provide(Total.CLIENTS_ENDED, lambda: [((), self._memory.ended_count)])
         metrics.provide(Gauge.CHANNEL_DEPTH, self._depths)
+        if tls.is_used:
+            metrics.provide(Gauge.CERTIFICATE_EXPIRY, self._expiries_of_certificates)
+            metrics.provide(Gauge.CERTIFICATES_REFUSED, lambda: [((), bool(tls.refused))])
 
     def register(self, server: PeerServer) -> None:
         """Serve what other nodes pass on of their clients."""
@@ -247,6 +251,10 @@ class ClientListeners:
         for kind, opened in self._opened.items():
             if kind is not ListenerKind.PEER:
                 yield (kind.value,), opened.accepted
+
+    def _expiries_of_certificates(self) -> Iterator[Sample]:
+        for setting, ends in self._tls.expiries.items():
+            yield (setting,), ends
 
     def _depths(self) -> Iterator[Sample]:
         yield ("native_outbox_bytes",), self._native.outbox_bytes

@@ -114,6 +114,10 @@ class Node:
             self._log.info("settings reloaded, nothing changed")
         return self._live.current
 
+    async def reload_certificates(self) -> None:
+        """Read the files of certificates again, from where the settings in force have them."""
+        await self._tls.reload(self._env)
+
     async def run(
         self, *, task_status: trio.TaskStatus[NodeAddresses] = trio.TASK_STATUS_IGNORED
     ) -> None:
@@ -121,6 +125,8 @@ class Node:
 
         Raises ConfigurationError, PortInUse, DirectoryInUse, StorageError, maybe in a group.
         """
+        for problem in self._tls.problems(self._env.host.wall_ms() / 1000):
+            self._log.warning("certificate", problem=problem)
         await when_there_is_room(partial(take_lock, self._env.disk))
         bound: list[BoundListener] = []
         try:

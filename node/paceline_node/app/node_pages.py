@@ -9,6 +9,7 @@ import trio
 
 from paceline_node.app.cursus import health_checks
 from paceline_node.app.cursus_metering import collect_for_cursus
+from paceline_node.app.tls import NodeTls, date_of
 from paceline_node.env import Host
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.pages import Scrapes, metrics_page, standard_pages
@@ -40,7 +41,9 @@ class NodePages:
         *,
         native: NativeService,
         cursus: CursusListener,
+        tls: NodeTls,
     ) -> None:
+        self._tls = tls
         self._settings = settings
         self._run_blocking = host.run_blocking
         self._services = services
@@ -73,8 +76,17 @@ class NodePages:
 
         scrapes = self._scrapes(self._metrics.collect)
         reasons = self._services.status.reasons
-        pages = standard_pages(scrapes, reasons, self._services.status.permit, self._memory)
+        pages = standard_pages(
+            scrapes, reasons, self._services.status.permit, self._memory, self._certificates
+        )
         return self._server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket})
+
+    def _certificates(self) -> dict[str, object]:
+        """What /ready says of them; nothing where none is used."""
+        if not self._tls.is_used:
+            return {}
+        until = {setting: date_of(ends) for setting, ends in self._tls.expiries.items()}
+        return {"tls": {"until": until, "refused": self._tls.refused}}
 
     def _scrapes(self, collect: Callable[[], Iterable[Family]]) -> Scrapes:
         return Scrapes(collect, self._services.turns, self._run_blocking)

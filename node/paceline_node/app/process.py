@@ -1,6 +1,7 @@
 """One broker as a process: flags to settings, signals, exit codes.
 
-SIGTERM and SIGINT stop it in order, a second one at once. SIGHUP reads the settings again.
+SIGTERM and SIGINT stop it in order, a second one at once. SIGHUP reads the settings and the
+certificates again.
 Exit codes: 0 stopped in order, 3 data directory in use, 4 replaced by a newer registration,
 69 the data directory failed, 70 a bug, 78 bad configuration or a port in use (DESIGN 2.2).
 """
@@ -66,7 +67,7 @@ async def _serve(
             nursery.start_soon(run)
             async for signum in signals:
                 if signum == signal.SIGHUP:
-                    _reload(node, read_again, threshold)
+                    await _reload(node, read_again, threshold)
                 elif node.stopping:
                     structlog.get_logger().warning("stopped at once", signal=signum)
                     env.host.exit(128 + signum)
@@ -74,14 +75,15 @@ async def _serve(
                     node.stop()
 
 
-def _reload(node: Node, read_again: Callable[[], Settings], threshold: LogThreshold) -> None:
-    """Take over what changed in the settings, as far as a running node can."""
+async def _reload(node: Node, read_again: Callable[[], Settings], threshold: LogThreshold) -> None:
+    """Take over what changed in the settings, as far as a running node can, and certificates."""
     try:
         wanted = read_again()
     except InvalidSettings as error:
         structlog.get_logger().error("settings not reloaded", problems=list(error.problems))
         return
     threshold.set(node.reload(wanted).logging.level.value)
+    await node.reload_certificates()
 
 
 def _known_error(error: BaseException) -> BaseException:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+import structlog
+
+from paceline.errors import ConfigurationError
 from paceline.values import dataclass
+from paceline_node.env import Env
 from paceline_node.net.door import Door
 from paceline_node.net.secure import Handshakes
 from paceline_node.peers.channel import PeerTls
@@ -24,6 +30,8 @@ from paceline_node.settings import ClientAuth, Listener, ListenerKind, LiveSetti
 
 _ALPN = {ListenerKind.PRAVEGA: ("h2",)}
 """What listeners agree on inside the TLS handshake; clients of gRPC go away without it."""
+SOON_S = 14 * 24 * 3600
+"""How long before its end a certificate is something to mend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,7 @@ class NodeTls:
     def __init__(self, live: LiveSettings) -> None:
         self._live = live
         self._loaded = _load(live.current)
+        self._refused = ""
         self._handshakes = Handshakes(timeout_s=live.current.tls.handshake_ms / 1000)
         self.peers = None if self._loaded.peers is None else PeerTls(self._peer_contexts)
         """How this node and others reach each other; None where they do not encrypt."""
@@ -62,12 +71,65 @@ class NodeTls:
             plain_too=listener.plain_too,
         )
 
+    @property
+    def is_used(self) -> bool:
+        """Whether any listener is encrypted."""
+        return bool(self._loaded.expiries)
+
+    @property
+    def expiries(self) -> Mapping[str, int]:
+        """Until when what is in force is good: seconds since 1970, by setting."""
+        return self._loaded.expiries
+
+    @property
+    def refused(self) -> str:
+        """Why the files that the settings name now are not in force; empty where they are."""
+        return self._refused
+
+    def problems(self, now: float) -> tuple[str, ...]:
+        """What an operator has to mend, a sentence each."""
+        found = [f"new certificates are not in force: {self._refused}"] if self._refused else []
+        for setting, ends in self._loaded.expiries.items():
+            if ends - now < SOON_S:
+                word = "has expired on" if ends <= now else "expires on"
+                found.append(f"{setting} {word} {date_of(ends)}")
+        return tuple(found)
+
+    async def reload(self, env: Env) -> None:
+        """Read the files again, and show the next connections what they hold. Where they cannot be
+        used, all that was in force stays."""
+        if not self.is_used:
+            return
+        log = structlog.get_logger(component="tls")
+        settings = self._live.current
+        try:
+            loaded = await env.host.run_blocking(partial(_load, settings))
+            _require_valid(loaded, env.host.wall_ms() / 1000)
+        except ConfigurationError as error:
+            self._refused = str(error)
+            log.error("certificates not reloaded, the former ones stay", reason=str(error))
+            return
+        self._loaded, self._refused = loaded, ""
+        told = {setting: date_of(ends) for setting, ends in loaded.expiries.items()}
+        log.info("certificates reloaded", until=told)
+
     def _peer_contexts(self) -> PeerContexts:
         assert self._loaded.peers is not None, "listeners do not change while a node runs"
         return self._loaded.peers
 
     def _principal(self, certificate: Mapping[str, Any]) -> Principal:
         return principal_of(certificate, self._loaded.rules)
+
+
+def date_of(seconds: int) -> str:
+    """A moment as operators read it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _require_valid(loaded: Loaded, now: float) -> None:
+    for setting, ends in loaded.expiries.items():
+        if ends <= now:
+            raise ConfigurationError(f"{setting} has expired on {date_of(ends)}")
 
 
 def _load(settings: Settings) -> Loaded:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 
@@ -65,10 +65,11 @@ def standard_pages(
     failed_checks: Callable[[], Sequence[str]],
     permit: Callable[[Principal], None],
     memory: ClientMemory,
+    more: Callable[[], Mapping[str, object]] = dict,
 ) -> dict[str, PageMaker]:
     """``failed_checks`` names what keeps the node from being ready, in order; nothing = ready.
     /ready shows beside it what clients hold of ``memory``, which keeps no node from being ready:
-    those who hold most wait or are ended.
+    those who hold most wait or are ended; and ``more``.
     ``permit`` raises AuthorizationFailed of who may not see the node's state; that its process
     lives anybody may see who reaches it."""
 
@@ -87,6 +88,7 @@ def standard_pages(
                 "limit_bytes": memory.limit_bytes,
                 "is_short": memory.is_short,
             },
+            **more(),
         }
         return Page(json.dumps(told).encode() + b"\n", "application/json", status)
 

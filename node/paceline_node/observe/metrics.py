@@ -86,6 +86,16 @@ class Gauge(enum.Enum):
         "How long the oldest open transaction coordinated by this node has been open.",
         (),
     )
+    CERTIFICATE_EXPIRY = (
+        "tls_certificate_expiry_timestamp_seconds",
+        "When the first certificate in a file ends, in seconds since 1970; by the file's setting.",
+        ("setting",),
+    )
+    CERTIFICATES_REFUSED = (
+        "tls_reload_failed",
+        "Whether the files of certificates cannot be used, and those read before are in force.",
+        (),
+    )
     DISK_FREE = ("disk_free_bytes", "Free space of the data directory.", ())
 
     def __init__(self, suffix: str, doc: str, labels: tuple[str, ...]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Sequence
 
 from paceline.errors import ConfigurationError
@@ -119,8 +118,3 @@ def expiry(path: str) -> int:
     """When the first certificate of a PEM file to expire does, in seconds since 1970. Raises
     ConfigurationError."""
     return min(not_after(each) for each in certificates(path))
-
-
-def has_expired(path: str) -> bool:
-    """Whether a certificate of the file is of no use any more, by this machine's clock."""
-    return expiry(path) < time.time()

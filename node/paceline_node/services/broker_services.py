@@ -26,7 +26,7 @@ from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.records import RecordService
 from paceline_node.services.roles import RoleService
 from paceline_node.services.segments import SegmentService
-from paceline_node.services.status import QuorumView, StatusService
+from paceline_node.services.status import Certificates, QuorumView, StatusService
 from paceline_node.services.topics import TopicService
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.services.transaction_offsets import TransactionOffsets
@@ -107,6 +107,7 @@ class BrokerServices:
         *,
         quorum: Callable[[], QuorumView],
         stop_with_cluster: Callable[[], None],
+        certificates: Certificates | None = None,
     ) -> BrokerServices:
         """The services of a node made of these parts."""
         env, node_id, store, turns = broker.env, broker.node_id, broker.store, broker.turns
@@ -153,6 +154,7 @@ class BrokerServices:
                 access,
                 quorum=quorum,
                 stop_with_cluster=stop_with_cluster,
+                certificates=certificates,
             ),
             groups=group_service,
             transactions=coordinator,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from paceline.types import NodeId
 from paceline.values import dataclass
-from paceline.wire.native.data import BrokerInfo, StatusReply
+from paceline.wire.native.data import BrokerInfo, CertificateStanding, StatusReply
 from paceline.wire.peer.control import Address
 from paceline_node.controller.image import Broker, Image
 from paceline_node.controller.lifecycle import BrokerState, Lifecycle
@@ -57,6 +58,17 @@ def broker_info(broker: Broker) -> BrokerInfo:
     return BrokerInfo(broker.node_id, addresses, broker.rack, broker.fenced)
 
 
+class Certificates(Protocol):
+    """What the node shows who it is with."""
+
+    @property
+    def expiries(self) -> Mapping[str, int]:
+        """Until when each is good: seconds since 1970, by setting."""
+
+    def problems(self, now: float) -> tuple[str, ...]:
+        """What an operator has to mend, a sentence each."""
+
+
 class StatusService:
     """Reports this node's state, and hears that the cluster stops."""
 
@@ -72,7 +84,9 @@ class StatusService:
         *,
         quorum: Callable[[], QuorumView],
         stop_with_cluster: Callable[[], None],
+        certificates: Certificates | None = None,
     ) -> None:
+        self._certificates = certificates
         self._env = env
         self._node_id = node_id
         self._software = software
@@ -148,6 +162,22 @@ class StatusService:
             degraded=self._lifecycle.degraded,
             uptime_ms=int((self._env.now() - self._started) * 1000),
             pid=self._env.host.pid(),
-            damaged=damage_view.describe(self._node_id, hosted, self._table.lost_ends),
+            damaged=(
+                *damage_view.describe(self._node_id, hosted, self._table.lost_ends),
+                *self._of_certificates(),
+            ),
             ranges=damage_view.ranges(self._node_id, hosted, self._table.lost_ends),
+            certificates=(
+                ()
+                if self._certificates is None
+                else tuple(
+                    CertificateStanding(setting, ends)
+                    for setting, ends in self._certificates.expiries.items()
+                )
+            ),
         )
+
+    def _of_certificates(self) -> tuple[str, ...]:
+        if self._certificates is None:
+            return ()
+        return self._certificates.problems(self._env.host.wall_ms() / 1000)

@@ -467,6 +467,15 @@ class RangeStanding(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class CertificateStanding(Message):
+    """The setting that names a file of certificates, and when the first of them ends, in seconds
+    since 1970."""
+
+    setting: str
+    ends: int
+
+
+@dataclass(frozen=True, slots=True)
 class StatusReply(Message):
     """State of one node.
 
@@ -474,8 +483,9 @@ class StatusReply(Message):
     why it is not plainly running. ``role``: ``leader``, ``follower``, ``candidate`` (voters) or
     ``learner``. Partition counts are over the whole cluster as in this node's image;
     ``leading``/``hosting`` count this node's own. ``controller`` -1 while none is known.
-    ``damaged``: a sentence for each range that cannot be read on this node; ``ranges`` has those
-    and the ones that were given up.
+    ``damaged``: a sentence for each range that cannot be read on this node, and for what else of it
+    an operator has to mend; ``ranges`` has those and the ones that were given up. ``certificates``:
+    until when those of this node are good; left out where there are none.
     """
 
     node_id: NodeId
@@ -503,6 +513,11 @@ class StatusReply(Message):
     learners: tuple[NodeId, ...] = ()
     damaged: tuple[str, ...] = ()
     ranges: tuple[RangeStanding, ...] = ()
+    certificates: tuple[CertificateStanding, ...] = ()
+
+    def pack(self) -> list[Any]:
+        packed = Message.pack(self)
+        return packed if self.certificates else packed[:-1]
 
 
 @dataclass(frozen=True, slots=True)

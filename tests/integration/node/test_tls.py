@@ -104,8 +104,9 @@ class EncryptedV1(V1Client):
 
 async def get(address: Address, path: str, context: ssl.SSLContext) -> tuple[int, bytes]:
     async with connected(address, context) as stream:
-        await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        data = bytes(await stream.receive_some())
+        request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        await stream.send_all(request.encode())
+        data = b"".join([bytes(part) async for part in stream])
     head, _, body = data.partition(b"\r\n\r\n")
     return int(head.split()[1]), body
 
