@@ -14,6 +14,7 @@ import shutil
 import tomllib
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -21,7 +22,7 @@ from uuid import UUID
 from paceline.errors import ConfigurationError
 from paceline.types import NodeId
 from paceline.values import dataclass
-from paceline_cluster import node_config, state
+from paceline_cluster import authority, node_config, state
 from paceline_cluster.errors import BadSetting, Refused
 from paceline_cluster.node_config import NodePlan
 from paceline_cluster.ports import BASE_PORTS, HOST, NodePorts
@@ -34,8 +35,18 @@ from paceline_node.storage.disk import RealDisk
 
 MARKER = ".creating"
 SECRET_BYTES = 32
+LOCAL = ("localhost", HOST, "::1")
+"""Names of a machine that clients on it use."""
 SHOW_SETTINGS = "'paceline node settings' shows all settings and their bounds"
-KEPT = frozenset({state.NODE_CONFIG_FILE, state.NODE_LOG_FILE, state.CLUSTER_KEY_FILE, "LOCK"})
+KEPT = frozenset(
+    {
+        state.NODE_CONFIG_FILE,
+        state.NODE_LOG_FILE,
+        state.CLUSTER_KEY_FILE,
+        authority.FOLDER,
+        "LOCK",
+    }
+)
 """Files of a node's directory that formatting it anew leaves alone."""
 
 
@@ -46,6 +57,14 @@ class ClusterSpec:
     nodes: tuple[NodePlan, ...]
     voters: int
     settings: Mapping[str, str]
+
+    def encrypted(self, directory: Path) -> ClusterSpec:
+        """The same in ``directory``, where everything is encrypted."""
+        nodes = []
+        for plan in self.nodes:
+            folder = plan.data_dir or _folder(directory, plan)
+            nodes.append(replace(plan, tls=folder / authority.FOLDER))
+        return replace(self, nodes=tuple(nodes))
 
 
 def local_spec(
@@ -102,9 +121,13 @@ def voter_count(nodes: int, wanted: int | None) -> int:
 async def create(directory: Path, spec: ClusterSpec) -> ClusterState:
     """Make the directory and everything in it. Raises Refused when something else is there,
     BadSetting naming every setting that is wrong, before anything is made."""
+    is_encrypted = any(plan.tls is not None for plan in spec.nodes)
+    if is_encrypted:
+        authority.require_library()
     for plan in spec.nodes:
         _check(directory, plan, spec)
     _begin(directory)
+    tls = authority.make(directory) if is_encrypted else None
     key = directory / state.CLUSTER_KEY_FILE
     state.write_file(key, secrets.token_hex(SECRET_BYTES) + "\n", mode=0o600)
     entries = [_write_node(directory, plan, spec) for plan in spec.nodes]
@@ -123,7 +146,7 @@ async def create(directory: Path, spec: ClusterSpec) -> ClusterState:
             directory_id=directory_ids[entry.id],
             voters=voters if is_voter else (),
         )
-    made = ClusterState(str(cluster_id), tuple(entries), dict(spec.settings))
+    made = ClusterState(str(cluster_id), tuple(entries), dict(spec.settings), tls)
     state.store(directory, made)
     finish(directory)
     return made
@@ -184,6 +207,9 @@ def _write_node(directory: Path, plan: NodePlan, spec: ClusterSpec) -> NodeEntry
         # The directory will be carried to another machine, so the secret travels in it.
         secret = (directory / state.CLUSTER_KEY_FILE).read_text(encoding="ascii")
         state.write_file(folder / state.CLUSTER_KEY_FILE, secret, mode=0o600)
+    if plan.tls is not None:
+        hosts = dict.fromkeys([*LOCAL, *(host for host, _ in plan.listeners.values())])
+        authority.certify(directory, folder / authority.FOLDER, plan.id, tuple(hosts))
     entry = NodeEntry(
         id=plan.id,
         dir=folder,
@@ -243,7 +269,7 @@ def change_settings(directory: Path, settings: Mapping[str, str]) -> ClusterStat
             texts[entry.config_path] = node_config.with_settings(old, settings)
         for path, text in texts.items():
             state.write_file(path, text)
-        changed = ClusterState(current.cluster_id, current.nodes, dict(settings))
+        changed = replace(current, settings=dict(settings))
         state.store(directory, changed)
     return changed
 

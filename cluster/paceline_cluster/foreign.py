@@ -20,14 +20,15 @@ _HTTP = b"GET / HTTP/1.0\r\n\r\n"
 _KAFKA = struct.pack(">ihhih", 10, 18, 0, _CORRELATION, -1)
 """ApiVersions, version 0, of a client without a name: every Kafka broker answers it."""
 _HTTP2_SETTINGS = 4
+_TLS_ALERT = b"\x15\x03"
 
 
 async def protocol_at(address: str) -> str | None:
     """The protocol that whoever listens at ``host:port`` speaks; None where that is not to be
     known, or it is the native one. Cancel-safe; takes about two seconds at most."""
     endpoint = Endpoint.parse(address)
-    if endpoint.path is not None:
-        return None  # a WebSocket has said what it speaks when it refused the upgrade
+    if endpoint.path is not None or endpoint.tls is not None:
+        return None  # a WebSocket, or TLS, has said what it speaks when it was refused
     return recognized(await _answer(endpoint, _HTTP), await _answer(endpoint, _KAFKA))
 
 
@@ -35,6 +36,8 @@ def recognized(to_http: bytes, to_kafka: bytes) -> str | None:
     """The protocol of which these are the answers to the two questions."""
     if to_http.startswith(b"HTTP/"):
         return "HTTP"
+    if to_http.startswith(_TLS_ALERT):
+        return "TLS (an address of it begins with tls://)"
     if to_http.startswith(b"V1|"):
         return "V1"
     if len(to_http) > 9 and to_http[3] == _HTTP2_SETTINGS and to_http[5:9] == bytes(4):

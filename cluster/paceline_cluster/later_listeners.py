@@ -60,8 +60,11 @@ def _undo(directory: Path) -> None:
         begun = json.loads(marker.read_text(encoding="utf-8"))
     except ValueError as error:
         raise BadState(f"{marker} cannot be understood: {error}") from None
-    for entry in state.load(directory).nodes:
-        there = {f"{name}://{address}" for name, address in entry.listeners.items()}
+    current = state.load(directory)
+    for entry in current.nodes:
+        there = {
+            f"{_scheme(current, name)}://{address}" for name, address in entry.listeners.items()
+        }
         ours = set(begun.get(str(entry.id), ())) - there
         old = entry.config_path.read_text(encoding="utf-8")
         try:
@@ -81,8 +84,9 @@ def _add(directory: Path) -> list[str]:
         return []
     served = [each for entry in current.nodes for each in _served(entry)]
     chosen = _ports(current, lacking, {each.port for each in served})
-    texts = {entry.config_path: _text(entry, chosen[entry.id]) for entry in current.nodes}
-    begun = {entry.id: _added_urls(chosen[entry.id]) for entry in current.nodes}
+    added = {entry.id: _added_urls(current, chosen[entry.id]) for entry in current.nodes}
+    texts = {entry.config_path: _text(entry, added[entry.id]) for entry in current.nodes}
+    begun = added
     state.write_file(_marker(directory), json.dumps(begun) + "\n")
     for path, text in texts.items():
         state.write_file(path, text)
@@ -112,10 +116,10 @@ def _served(entry: NodeEntry) -> tuple[Listener, ...]:
     return create.check_config(entry.config_path).listeners
 
 
-def _text(entry: NodeEntry, added: Mapping[str, int]) -> str:
+def _text(entry: NodeEntry, added: list[str]) -> str:
     """The node's configuration with the listeners ``added``. Raises BadSetting."""
     old = entry.config_path.read_text(encoding="utf-8")
-    urls = [*_urls(old), *_added_urls(added)]
+    urls = [*_urls(old), *added]
     create.check_config(entry.config_path, {_LISTENERS: ",".join(urls)})
     return node_config.with_settings(old, {_LISTENERS: json.dumps(urls)})
 
@@ -126,8 +130,12 @@ def _urls(text: str) -> list[str]:
     return there.split(",") if isinstance(there, str) else there
 
 
-def _added_urls(added: Mapping[str, int]) -> list[str]:
-    return [f"{name}://{ports.HOST}:{port}" for name, port in added.items()]
+def _added_urls(current: ClusterState, added: Mapping[str, int]) -> list[str]:
+    return [f"{_scheme(current, name)}://{ports.HOST}:{port}" for name, port in added.items()]
+
+
+def _scheme(current: ClusterState, name: str) -> str:
+    return node_config.scheme(name, is_encrypted=current.tls is not None)
 
 
 def _ports(

@@ -24,6 +24,8 @@ class NodePlan:
     bind: str
     data_dir: Path | None
     timing: str
+    tls: Path | None = None
+    """Where the node finds its certificates; None where nothing is encrypted."""
 
 
 def text(
@@ -44,6 +46,7 @@ def _sections(plan: NodePlan, folder: Path, nodes: Sequence[NodePlan]) -> Sectio
     }
     if plan.data_dir is not None:
         cluster["secret_file"] = str(plan.data_dir / "cluster.secret")
+    tls: Sections = {} if plan.tls is None else {"tls": dict(files_of(plan.tls))}
     return {
         "": {"listeners": [_url(plan, name) for name in plan.listeners]},
         "node": {"id": plan.id, "data_dir": str(plan.data_dir or folder)},
@@ -52,12 +55,32 @@ def _sections(plan: NodePlan, folder: Path, nodes: Sequence[NodePlan]) -> Sectio
             "replication_factor": replication_factor,
             "min_insync_replicas": min(DEFAULT_MIN_IN_SYNC, replication_factor),
         },
+        **tls,
     }
+
+
+def files_of(folder: Path) -> Mapping[str, str]:
+    """What a node shows and whom it trusts, as ``authority.certify`` lays it down: the section
+    ``tls``. Clients may show a certificate, and are then known by its name."""
+    return {
+        "certificate": str(folder / "server.pem"),
+        "key": str(folder / "server.key"),
+        "client_authorities": str(folder / "authority.pem"),
+        "client_auth": "optional",
+        "peer_certificate": str(folder / "peer.pem"),
+        "peer_key": str(folder / "peer.key"),
+        "peer_authority": str(folder / "peers.pem"),
+    }
+
+
+def scheme(name: str, *, is_encrypted: bool) -> str:
+    """Of a listener's URL."""
+    return f"{name}+tls" if is_encrypted else name
 
 
 def _url(plan: NodePlan, name: str) -> str:
     host, port = plan.listeners[name]
-    url = f"{name}://{_joined(plan.bind, port)}"
+    url = f"{scheme(name, is_encrypted=plan.tls is not None)}://{_joined(plan.bind, port)}"
     return url if plan.bind == host else f"{url}?advertised={_joined(host, port)}"
 
 

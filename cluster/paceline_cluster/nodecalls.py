@@ -10,6 +10,7 @@ from typing import TypeVar
 import trio
 
 from paceline.client.connection import Connection
+from paceline.client.encrypted import dial_for
 from paceline.client.endpoint import Endpoint
 from paceline.client.settings import ClientSettings
 from paceline.client.transport import dial_tcp
@@ -50,9 +51,9 @@ async def _ask(address: str, api: NativeApi, body: Message, reply: type[M]) -> M
     settings = ClientSettings(
         client_id="paceline-cli", connect_timeout_s=_TIMEOUT_S, request_timeout_s=_TIMEOUT_S
     )
-    connection = Connection(
-        Endpoint.parse(address), settings, dial_tcp, cluster_id=None, on_change=_ignore_change
-    )
+    endpoint = Endpoint.parse(address)
+    dial = dial_for(endpoint, None, dial_tcp)
+    connection = Connection(endpoint, settings, dial, cluster_id=None, on_change=_ignore_change)
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(connection.run)

@@ -23,7 +23,7 @@ async def stop_cluster(directory: Path, *, timeout_s: float) -> ClusterState:
     running = [entry for entry in current.nodes if process_state(entry) is not ProcessState.STOPPED]
     for entry in running:
         processes.send(entry.pid, entry.pid_started, signal.SIGCONT)
-    await tell_to_stop(running)
+    await tell_to_stop(current, running)
     for entry in running:
         processes.send(entry.pid, entry.pid_started, signal.SIGTERM)
     killed = await _wait_or_kill(running, timeout_s)

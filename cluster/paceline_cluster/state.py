@@ -5,12 +5,15 @@
     {"cluster_id": "...",
      "nodes": [{"id": 0, "pid": 4711, "pid_started": 123456, "dir": "/.../node-0",
                 "listeners": {"v1": "127.0.0.1:9092", ...}}, ...],
-     "settings": {"log.segment_bytes": "1048576"}}
+     "settings": {"log.segment_bytes": "1048576"},
+     "tls": {"authority": "/.../tls/authority.pem", "certificate": ..., "key": ...}}
 
 ``pid`` is null while a node does not run. ``pid_started`` is the kernel's start time of that
 process, so that a number that was given to another process is never signalled. ``settings`` are
-the ``--set`` values of ``up``. The file is replaced as a whole (write, fsync, rename, fsync of the
-directory), so a launcher that is killed leaves the old or the new one; writers hold ``.lock``.
+the ``--set`` values of ``up``; ``tls`` is what clients go by where the nodes' listeners are
+encrypted, and empty where they are not. The file is replaced as a whole (write, fsync, rename,
+fsync of the directory), so a launcher that is killed leaves the old or the new one; writers hold
+``.lock``.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from paceline.tls import ClientTls
 from paceline.values import dataclass
 from paceline_cluster.errors import BadState, NoSuchCluster, NoSuchNode
 
@@ -73,6 +77,7 @@ class ClusterState:
     cluster_id: str
     nodes: tuple[NodeEntry, ...]
     settings: dict[str, str] = field(default_factory=dict)
+    tls: ClientTls | None = None
 
     def node(self, node_id: int) -> NodeEntry:
         """The entry of a node. Raises NoSuchNode."""
@@ -91,11 +96,21 @@ class ClusterState:
         """``host:port`` of every node that has the listener."""
         return [entry.listeners[listener] for entry in self.nodes if listener in entry.listeners]
 
+    def native(self, entry: NodeEntry) -> str:
+        """Where a node takes native clients, as they are told: with what TLS they need."""
+        address = entry.listeners["native"]
+        return address if self.tls is None else f"tls://{address}?{self.tls.query()}"
+
+    def bootstrap(self) -> list[str]:
+        """:meth:`native` of every node."""
+        return [self.native(entry) for entry in self.nodes]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "cluster_id": self.cluster_id,
             "nodes": [entry.to_json() for entry in self.nodes],
             "settings": self.settings,
+            "tls": {} if self.tls is None else self.tls.given(),
         }
 
 
@@ -139,7 +154,8 @@ def _from_json(data: Any) -> ClusterState:
         for node in data["nodes"]
     )
     settings = {str(key): str(value) for key, value in data.get("settings", {}).items()}
-    return ClusterState(str(data["cluster_id"]), nodes, settings)
+    tls = data.get("tls")
+    return ClusterState(str(data["cluster_id"]), nodes, settings, ClientTls(**tls) if tls else None)
 
 
 def store(directory: Path, state: ClusterState) -> None:

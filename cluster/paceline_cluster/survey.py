@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 
 import trio
 
+from paceline.client.endpoint import Endpoint
 from paceline.errors import PacelineError
 from paceline.types import NO_NODE
 from paceline.values import dataclass
-from paceline.wire.native.data import RangeStanding, StatusReply
+from paceline.wire.native.data import CertificateStanding, RangeStanding, StatusReply
 from paceline_cluster import processes
 from paceline_cluster.nodecalls import ask_status, ask_to_stop
 from paceline_cluster.processes import ProcessState
@@ -100,6 +101,11 @@ class Survey:
         answers = [(view.id, view.status) for view in self.nodes if view.status is not None]
         return [(node, each) for node, status in answers for each in status.ranges]
 
+    def certificates(self) -> list[tuple[int, CertificateStanding]]:
+        """Until when certificates are good, by node; none where nothing is encrypted."""
+        answers = [(view.id, view.status) for view in self.nodes if view.status is not None]
+        return [(node, each) for node, status in answers for each in status.certificates]
+
     def is_ready(self) -> bool:
         """Whether every node answers and the quorum and all partitions have leaders."""
         newest = self.newest()
@@ -126,7 +132,7 @@ class Survey:
 async def survey(state: ClusterState) -> Survey:
     """Ask all nodes of a local cluster at once."""
     return await _ask_all(
-        [(entry.id, entry.listeners["native"], _process_of(entry)) for entry in state.nodes]
+        [(entry.id, state.native(entry), _process_of(entry)) for entry in state.nodes]
     )
 
 
@@ -142,13 +148,11 @@ async def survey_addresses(addresses: Sequence[str]) -> Survey:
         except PacelineError as error:
             last = error
             continue
+        asked = Endpoint.parse(address)
+        pattern = Endpoint(asked.host, asked.port, None, asked.tls)
+        found = [(broker.node_id, pattern.for_broker(broker)) for broker in status.brokers]
         return await _ask_all(
-            [
-                (int(broker.node_id), f"{found.host}:{found.port}", None)
-                for broker in status.brokers
-                for found in broker.addresses
-                if found.name == "native"
-            ]
+            [(int(node), where.url, None) for node, where in found if where is not None]
         )
     assert last is not None, "a cluster reference has at least one address"
     raise last
@@ -178,9 +182,9 @@ async def _ask_all(nodes: Iterable[tuple[int, str, ProcessState | None]]) -> Sur
     return Survey(tuple(sorted(views, key=lambda view: view.id)))
 
 
-async def tell_to_stop(entries: Iterable[NodeEntry]) -> None:
-    """Tell every node that the whole cluster stops; one that does not answer is passed over,
-    since SIGTERM follows anyway."""
+async def tell_to_stop(state: ClusterState, entries: Iterable[NodeEntry]) -> None:
+    """Tell each of these nodes that the whole cluster stops; one that does not answer is passed
+    over, since SIGTERM follows anyway."""
 
     async def tell(address: str) -> None:
         try:
@@ -190,4 +194,4 @@ async def tell_to_stop(entries: Iterable[NodeEntry]) -> None:
 
     async with trio.open_nursery() as nursery:
         for entry in entries:
-            nursery.start_soon(tell, entry.listeners["native"])
+            nursery.start_soon(tell, state.native(entry))

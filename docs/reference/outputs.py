@@ -43,7 +43,12 @@ _NODE: dict[str, Any] = {
     "dir": "text",
     "listeners": {"*": "text"},
 }
-_MADE: Shape = {"cluster_id": "text", "nodes": [_NODE], "settings": {"*": "text"}}
+_MADE: Shape = {
+    "cluster_id": "text",
+    "nodes": [_NODE],
+    "settings": {"*": "text"},
+    "tls": {"*": "text"},
+}
 _SEEN: dict[str, Any] = {"state": "text", "role": "text?", "leads": "integer?"}
 _COUNTS: dict[str, Any] = {
     "controller": "integer?",
@@ -67,6 +72,7 @@ _STATUS: Shape = (
         "cluster_id": "text",
         "nodes": [{**_NODE, **_SEEN}],
         "settings": {"*": "text"},
+        "tls": {"*": "text"},
         **_COUNTS,
     },
 )
@@ -185,6 +191,7 @@ OUTPUTS: Mapping[str, Shape] = {
                 "reason": "text",
             }
         ],
+        "certificates": [{"node": "integer", "setting": "text", "until": "text"}],
     },
     "down": _MADE,
     "purge": {"removed": "text"},
@@ -341,6 +348,7 @@ OUTPUTS: Mapping[str, Shape] = {
     "cluster list": {"clusters": [_CLUSTER]},
     "cluster use": _CLUSTER,
     "cluster forget": {"name": "text", "forgotten": "flag", "dir": "text"},
+    "cluster certify": {"node": "integer", "folder": "text"},
     "cluster init": _MADE,
     "quorum describe": {
         "leader": "integer?",

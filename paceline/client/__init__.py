@@ -31,6 +31,7 @@ from paceline.client.settings import (
 )
 from paceline.client.sinks import Sinks
 from paceline.client.transactional import TransactionalProducer
+from paceline.tls import ClientTls
 
 __all__ = [
     "Admin",
@@ -39,6 +40,7 @@ __all__ = [
     "BlockShape",
     "Client",
     "ClientSettings",
+    "ClientTls",
     "ClusterDescription",
     "ConsumedBatch",
     "ConsumedRecord",

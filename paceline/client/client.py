@@ -14,6 +14,7 @@ from paceline.client.admin import Admin
 from paceline.client.consumer import Consumer, Subscription
 from paceline.client.coordinated_consumer import CoordinatedConsumer
 from paceline.client.driven import DrivenSettings
+from paceline.client.encrypted import dial_for
 from paceline.client.endpoint import Endpoint, parse_bootstrap
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_consumer import CLOSE_S, GroupConsumer
@@ -337,20 +338,23 @@ async def connect(
     wall_ms: Callable[[], int] = wall_clock_ms,
 ) -> AsyncIterator[Client]:
     """A client of the cluster behind ``bootstrap``: ``host:port``, several of them, or
-    ``ws://host:port/native``.
+    ``ws://host:port/native``; ``tls://`` and ``wss://`` as ``settings.tls``.
 
-    Raises ConfigurationError for a bad address, ConnectionLost, within the operation timeout, when
-    no address answers, and Unreachable, after ``first_contact_timeout_s``, when all refuse.
+    Raises ConfigurationError for a bad address or an unusable file of ``settings.tls``,
+    AuthenticationFailed where a node is not trusted or does not trust this client, ConnectionLost,
+    within the operation timeout, when no address answers, and Unreachable, after
+    ``first_contact_timeout_s``, when all refuse.
     ``dial``, ``rng`` and ``wall_ms`` stand for network, randomness and clock, so that a whole
     cluster can run in one process under virtual time.
     """
     endpoints = parse_bootstrap(bootstrap)
+    settings = settings or ClientSettings()
     async with open_scope() as nursery:
         client = Client(
             nursery,
             endpoints,
-            settings or ClientSettings(),
-            dial,
+            settings,
+            dial_for(endpoints[0], settings.tls, dial),
             rng or random.SystemRandom(),
             wall_ms,
         )

@@ -20,6 +20,7 @@ from paceline.client.scope import open_scope
 from paceline.client.settings import ClientSettings
 from paceline.client.transport import Bytes, Dial, StreamTransport, Transport, dial_error
 from paceline.errors import (
+    AuthenticationFailed,
     ConnectionLost,
     MessageTooLarge,
     PacelineError,
@@ -266,6 +267,8 @@ class Connection:
             # A greeting has no effect that could be repeated.
             said = f"{self.endpoint}: {error} before it greeted: it stops, or is {NO_LISTENER}"
             raise ConnectionLost(said, was_sent=False) from error
+        except AuthenticationFailed as error:
+            raise AuthenticationFailed(f"{self.endpoint}: {error}") from error
         except RemoteProtocolError as error:
             raise RemoteProtocolError(f"{self.endpoint}: {NO_LISTENER}: {error}") from error
         frame.raise_for_error()
@@ -277,7 +280,7 @@ class Connection:
     async def _guard(self, work: Callable[[Transport], Any], transport: Transport) -> None:
         try:
             await work(transport)
-        except (ConnectionLost, RemoteProtocolError) as error:
+        except (AuthenticationFailed, ConnectionLost, RemoteProtocolError) as error:
             self._end(error)
 
     async def _write(self, transport: Transport) -> None:

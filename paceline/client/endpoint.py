@@ -1,4 +1,6 @@
-"""Where a broker can be reached, as users write it: ``host:port`` or ``ws://host:port/native``."""
+"""Where a broker can be reached, as users write it: ``host:port`` or ``ws://host:port/native``;
+inside TLS ``tls://host:port`` or ``wss://host:port/native``, with ``?authority=FILE`` and the other
+fields of :class:`ClientTls` behind it if need be."""
 
 from __future__ import annotations
 
@@ -7,24 +9,29 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from paceline.errors import ConfigurationError
+from paceline.tls import ClientTls
 from paceline.values import dataclass
 from paceline.wire.native.data import BrokerInfo
 
 DEFAULT_PORT = 7400
 WEBSOCKET_PATH = "/native"
+_DEFAULT_PORTS = {"tcp": DEFAULT_PORT, "tls": DEFAULT_PORT, "ws": 80, "wss": 443}
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A native listener. ``path`` is None for plain TCP, the resource of a WebSocket otherwise."""
+    """A native listener. ``path`` is None for plain TCP, the resource of a WebSocket otherwise;
+    ``tls`` is how it is encrypted, None if it is not, as far as the address says."""
 
     host: str
     port: int
     path: str | None = None
+    tls: ClientTls | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From ``host``, ``host:port``, ``[v6]:port`` or ``ws://host:port/path``.
+        """From ``host``, ``host:port``, ``[v6]:port`` or ``ws://host:port/path``, or with the
+        schemes ``tls`` and ``wss``.
 
         Raises ConfigurationError naming the text.
         """
@@ -34,37 +41,49 @@ class Endpoint:
             port = parts.port
         except ValueError as error:
             raise ConfigurationError(f"bootstrap address {text!r}: {error}") from None
-        if parts.scheme not in ("tcp", "ws"):
+        if parts.scheme not in _DEFAULT_PORTS:
             raise ConfigurationError(
-                f"bootstrap address {text!r}: scheme {parts.scheme!r}, expected tcp or ws"
+                f"bootstrap address {text!r}: scheme {parts.scheme!r}, expected tcp, tls, ws or wss"
             )
-        if not parts.hostname or (parts.scheme == "tcp" and parts.path):
+        is_websocket = parts.scheme in ("ws", "wss")
+        if not parts.hostname or (parts.path and not is_websocket):
             raise ConfigurationError(f"bootstrap address {text!r}: expected host:port")
-        if parts.scheme == "ws":
+        path = None
+        if is_websocket:
             path = parts.path if parts.path not in ("", "/") else WEBSOCKET_PATH
-            return cls(parts.hostname, 80 if port is None else port, path)
-        return cls(parts.hostname, DEFAULT_PORT if port is None else port)
+        number = _DEFAULT_PORTS[parts.scheme] if port is None else port
+        if parts.scheme in ("tls", "wss"):
+            return cls(parts.hostname, number, path, ClientTls.from_query(parts.query))
+        if parts.query:
+            raise ConfigurationError(f"bootstrap address {text!r}: options are those of tls://")
+        return cls(parts.hostname, number, path)
 
     def for_broker(self, broker: BrokerInfo) -> Endpoint | None:
         """The endpoint of ``broker`` that is reached in the same way as this one, or None."""
         wanted = "native" if self.path is None else "http"
         for address in broker.addresses:
             if address.name == wanted:
-                return Endpoint(address.host, address.port, self.path)
+                return Endpoint(address.host, address.port, self.path, self.tls)
         return None
+
+    @property
+    def url(self) -> str:
+        """What :meth:`parse` makes this endpoint of, files of TLS and all."""
+        query = "" if self.tls is None else self.tls.query()
+        return f"{self}?{query}" if query else str(self)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         if self.path is None:
-            return f"{host}:{self.port}"
-        return f"ws://{host}:{self.port}{self.path}"
+            return f"tls://{host}:{self.port}" if self.tls else f"{host}:{self.port}"
+        return f"{'wss' if self.tls else 'ws'}://{host}:{self.port}{self.path}"
 
 
 def parse_bootstrap(bootstrap: str | Endpoint | Iterable[str | Endpoint]) -> tuple[Endpoint, ...]:
     """Endpoints of one address, a comma-separated list, or an iterable of addresses.
 
-    Raises ConfigurationError for a bad or an empty one, and when TCP and WebSocket are mixed: the
-    first address decides how brokers found later are reached.
+    Raises ConfigurationError for a bad or an empty one, and when TCP and WebSocket are mixed, or
+    TLS and none: the first address decides how brokers found later are reached.
     """
     if isinstance(bootstrap, Endpoint):
         return (bootstrap,)
@@ -76,4 +95,6 @@ def parse_bootstrap(bootstrap: str | Endpoint | Iterable[str | Endpoint]) -> tup
         raise ConfigurationError("bootstrap: no address given")
     if len({endpoint.path is None for endpoint in endpoints}) > 1:
         raise ConfigurationError("bootstrap: addresses mix tcp and ws")
+    if len({endpoint.tls is None for endpoint in endpoints}) > 1:
+        raise ConfigurationError("bootstrap: addresses mix TLS and none")
     return endpoints

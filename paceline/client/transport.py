@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import trio
 
 from paceline.client.endpoint import Endpoint
-from paceline.errors import ConnectionLost, Unreachable
+from paceline.errors import AuthenticationFailed, ConnectionLost, PacelineError, Unreachable
 from paceline.wire.frame import Frame
 from paceline.wire.framebuffer import FrameBuffer
 
@@ -23,6 +24,7 @@ Bytes = bytes | bytearray | memoryview
 Dial = Callable[[Endpoint], Awaitable[trio.abc.Stream]]
 """Opens a byte stream to an endpoint. Raises OSError."""
 
+_RECORD_BYTES = 16 * 1024  # of TLS, at most
 JOIN_BYTES = 64 * 1024
 """Pieces are joined into one write up to this size: a copy is cheaper than a system call."""
 
@@ -84,7 +86,7 @@ class StreamTransport:
             try:
                 count = await self._fill(self._buffer.targets())
             except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
-                raise ConnectionLost(f"receiving failed: {text_of(error)}") from error
+                raise _lost("receiving", error) from error
             if count == 0:
                 raise ConnectionLost("closed by the other side")
             self._buffer.received(count)
@@ -95,7 +97,10 @@ class StreamTransport:
                 return await self._socket.recv_into(targets[0])
             received = await self._socket.recvmsg_into(targets)
             return received[0]
-        data = await self._stream.receive_some(sum(map(len, targets)))
+        size = sum(map(len, targets))
+        if isinstance(self._stream, trio.SSLStream):
+            size = min(size, _RECORD_BYTES)  # it clears as much memory as it is asked for
+        data = await self._stream.receive_some(size)
         rest = memoryview(data)
         for target in targets:
             part, rest = rest[: len(target)], rest[len(target) :]
@@ -138,4 +143,23 @@ def _cause_of(error: OSError) -> OSError:
 
 def text_of(error: BaseException) -> str:
     """What an error says, or at least what it is."""
-    return str(error) or type(error).__name__
+    return str(error) or str(error.__cause__ or "") or type(error).__name__
+
+
+def _lost(what: str, error: Exception) -> PacelineError:
+    refusal = refusal_of(error.__cause__)
+    if refusal is not None:
+        return AuthenticationFailed(refusal)
+    return ConnectionLost(f"{what} failed: {text_of(error)}")
+
+
+def refusal_of(error: BaseException | None) -> str | None:
+    """What a node says against the client's certificate, or that it shows none; None where an error
+    is something else. In TLS 1.3 that comes behind the handshake."""
+    reason = error.reason if isinstance(error, ssl.SSLError) else None
+    if reason is None or "ALERT" not in reason:
+        return None
+    if not any(word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED")):
+        return None
+    said = reason.partition("ALERT_")[2].lower().replace("_", " ")
+    return f"the node refuses this client ({said})"

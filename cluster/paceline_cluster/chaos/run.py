@@ -98,6 +98,7 @@ class _Run:
     seed: int
     folder: Path
     say: Callable[[str], None]
+    tls: bool = False
     problems: list[str] = field(default_factory=list)
     strikes: list[Strike] = field(default_factory=list)
     copied: int = 0
@@ -109,7 +110,7 @@ class _Run:
     async def whole(self) -> Report:
         self.say(f"scenario {self.scenario.name}, seed {self.seed}: starting the cluster")
         async with open_fleet(
-            self.folder / "cluster", self.scenario.nodes, self.scenario.settings
+            self.folder / "cluster", self.scenario.nodes, self.scenario.settings, tls=self.tls
         ) as fleet:
             facts = {"scenario": self.scenario.name, "seed": self.seed, "version": __version__}
             with Recorder(self.folder / HISTORY, facts) as recorder:
@@ -201,9 +202,15 @@ def _extend(scope: trio.CancelScope) -> None:
 
 
 async def run(
-    scenario: Scenario, *, seconds: float, seed: int, folder: Path, say: Callable[[str], None]
+    scenario: Scenario,
+    *,
+    seconds: float,
+    seed: int,
+    folder: Path,
+    say: Callable[[str], None],
+    tls: bool = False,
 ) -> Report:
     """Run a scenario in ``folder``, which exists and is empty; the history and the cluster's files
     stay there. Raises ClusterError, PacelineError, TooSlowError when the cluster cannot even be
     brought to work."""
-    return await _Run(scenario, seconds, seed, folder, say).whole()
+    return await _Run(scenario, seconds, seed, folder, say, tls).whole()

@@ -86,6 +86,7 @@ def list_(printer: Printer) -> None:
     help="Where to leave report, history and nodes' logs (default: paceline-chaos-SEED).",
 )
 @click.option("--keep", is_flag=True, help="Keep the nodes' data directories as well.")
+@click.option("--tls", is_flag=True, help="Encrypt everything, as 'up --tls' does.")
 @output_option
 def run(
     name: str | None,
@@ -94,6 +95,7 @@ def run(
     seed: int | None,
     report_dir: Path | None,
     keep: bool,
+    tls: bool,
     printer: Printer,
 ) -> int:
     """Run a scenario, then check every acknowledged write and every read.
@@ -110,7 +112,13 @@ def run(
     seconds = scenario.seconds if minutes is None else minutes * 60
     report = trio.run(
         partial(
-            run_scenario, scenario, seconds=seconds, seed=chosen, folder=folder, say=printer.say
+            run_scenario,
+            scenario,
+            seconds=seconds,
+            seed=chosen,
+            folder=folder,
+            say=printer.say,
+            tls=tls,
         )
     )
     _leave(report, folder, keep=keep)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import trio
 
-from paceline_cluster import create, launch, ports, profiles, state
+from paceline_cluster import authority, create, launch, ports, profiles, state
 from paceline_cluster.cli.complete import complete_clusters
 from paceline_cluster.cli.complete_settings import complete_node_settings
 from paceline_cluster.cli.find import overruled
@@ -88,6 +88,35 @@ def _told(data: dict[str, Any], printer: Printer) -> None:
 
 
 @cluster.command()
+@click.argument("number", type=click.IntRange(0))
+@click.option(
+    "--dir",
+    "directory",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="The directory of a cluster that was made with --tls.",
+)
+@click.option("--host", "hosts", multiple=True, help="A name clients reach it by; repeat it.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where to put the files (default: the node's own folder below DIR).",
+)
+@output_option
+def certify(
+    number: int, directory: Path, hosts: tuple[str, ...], out: Path | None, printer: Printer
+) -> None:
+    """Make certificates for node NUMBER: a further node, or new ones for one that has some.
+
+    A node that runs takes new ones over on SIGHUP.
+    """
+    whole = directory.resolve()
+    folder = whole / f"node-{number}" / authority.FOLDER if out is None else out.resolve()
+    authority.certify(whole, folder, number, tuple(dict.fromkeys([*hosts, *create.LOCAL])))
+    _told({"node": number, "folder": str(folder)}, printer)
+
+
+@cluster.command()
 @click.option(
     "--dir",
     "directory",
@@ -108,6 +137,11 @@ def _told(data: dict[str, Any], printer: Printer) -> None:
     show_default=True,
     help="With --host: where the node's directory will lie on its machine.",
 )
+@click.option(
+    "--tls",
+    is_flag=True,
+    help="Encrypt everything, with certificates for a year; their authorities stay in DIR/tls.",
+)
 @click.option("--voters", type=click.Choice(["1", "3", "5"]), help=VOTERS_HELP)
 @click.option(
     "--set",
@@ -126,6 +160,7 @@ def init(
     hosts: tuple[str, ...],
     bind: str,
     data_dir: Path,
+    tls: bool,
     voters: str | None,
     settings: dict[str, str],
     printer: Printer,
@@ -149,9 +184,11 @@ def init(
         else:
             async with ports.planned(range(nodes), any_port=any_port, offset=0) as plan:
                 spec = create.local_spec(plan, settings=settings, voters=wanted)
-        return await create.create(whole, spec)
+        return await create.create(whole, spec.encrypted(whole) if tls else spec)
 
     made = trio.run(prepare)
     directories = Table(("node", "directory"), [(node.id, node.dir) for node in made.nodes])
-    addresses = address_table([node.listeners for node in made.nodes])
+    addresses = address_table(
+        [node.listeners for node in made.nodes], is_encrypted=made.tls is not None
+    )
     printer.result(made.to_json(), directories, addresses)

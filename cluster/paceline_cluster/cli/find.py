@@ -56,7 +56,7 @@ class ClusterRef:
         """Native addresses to begin with. Raises NoSuchCluster."""
         if self.dir is None:
             return self.addresses
-        return tuple(state.load(self.dir).addresses("native"))
+        return tuple(state.load(self.dir).bootstrap())
 
 
 def find(directory: Path | None, bootstrap: tuple[Address, ...]) -> ClusterRef:
@@ -132,7 +132,8 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         metavar="HOST:PORT",
         callback=_parse_bootstrap,
-        help="Native address of any node; may be given more than once.",
+        help="Native address of any node; may be given more than once. Inside TLS: "
+        "tls://HOST:PORT?authority=FILE, and certificate, key, server_name.",
     )(function)
     return click.option(
         "--dir",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -56,22 +57,37 @@ def health(
     'repairing', 'incomplete' where a partition has no leader and the replica is behind, or
     'given-up' where the log start lies behind them or an operator let a replica lead without them.
     An end of -1 is not known.
+
+    Certificates are shown with the moment until which they are good, by the setting that names
+    their file. It is not healthy to have one that ends within 14 days, or new ones that cannot be
+    used.
     """
     ref = find(directory, bootstrap)
     seen = trio.run(_wait_healthy, ref, timeout) if exit_when_healthy else trio.run(look, ref)
     reasons = seen.reasons()
     lost = [{"node": node, **asdict(each)} for node, each in seen.ranges()]
+    shown = [
+        {"node": node, "setting": each.setting, "until": _date(each.ends)}
+        for node, each in seen.certificates()
+    ]
     data = {
         "healthy": not reasons,
         "reasons": reasons,
         "controller": seen.controller,
         "ranges": lost,
+        "certificates": shown,
     }
     tables = [Table(("health",), [(reason,) for reason in reasons] or [("healthy",)])]
     if lost:
         tables.append(Table(tuple(lost[0]), [tuple(each.values()) for each in lost]))
+    if shown:
+        tables.append(Table(tuple(shown[0]), [tuple(each.values()) for each in shown]))
     printer.result(data, *tables)
     return Exit.UNAVAILABLE if reasons else Exit.OK
+
+
+def _date(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 async def _wait_healthy(ref: ClusterRef, timeout_s: float) -> Survey:

@@ -28,7 +28,7 @@ from paceline_cluster.errors import NodeEnded, Refused, TooLate
 from paceline_cluster.launch import Children
 from paceline_cluster.nodecalls import ask_status
 from paceline_cluster.processes import ProcessState
-from paceline_cluster.state import NodeEntry
+from paceline_cluster.state import ClusterState, NodeEntry
 
 Act = Callable[[Path, NodeEntry], Awaitable[None]]
 START_TIMEOUT_S = 30.0
@@ -93,10 +93,10 @@ async def _restart(directory: Path, entries: Sequence[NodeEntry]) -> None:
     children = Children()
     current = launch.start_nodes(directory, [entry.id for entry in entries], children)
     for entry in entries:
-        await _wait_running(current.node(entry.id), children)
+        await _wait_running(current, current.node(entry.id), children)
 
 
-async def _wait_running(entry: NodeEntry, children: Children) -> None:
+async def _wait_running(current: ClusterState, entry: NodeEntry, children: Children) -> None:
     deadline = trio.current_time() + START_TIMEOUT_S
     said = "it does not answer"
     while trio.current_time() < deadline:
@@ -104,7 +104,7 @@ async def _wait_running(entry: NodeEntry, children: Children) -> None:
             how = launch.how_it_ended(entry.id, children.exit_code(entry.id))
             raise NodeEnded(f"{how}; its log {entry.log_path} ends:\n{launch.log_tail(entry)}")
         try:
-            status = await ask_status(entry.listeners["native"])
+            status = await ask_status(current.native(entry))
         except PacelineError as error:
             said = str(error)
         else:

@@ -20,7 +20,7 @@ def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
     )
     if current is None:
         data["nodes"] = [
-            {"id": view.id, "pid": None, "dir": None, "listeners": {"native": view.address}}
+            {"id": view.id, "pid": None, "dir": None, "listeners": {"native": _plain(view.address)}}
             for view in seen.nodes
         ]
     states = {view.id: view.state for view in seen.nodes}
@@ -37,6 +37,11 @@ def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
     data["healthy"] = seen.is_healthy()
     data["reasons"] = seen.reasons()
     return data
+
+
+def _plain(address: str) -> str:
+    """``host:port`` of an address."""
+    return address.partition("?")[0].removeprefix("tls://")
 
 
 def status_tables(current: ClusterState | None, seen: Survey) -> list[Table]:
@@ -56,7 +61,8 @@ def status_tables(current: ClusterState | None, seen: Survey) -> list[Table]:
         [(data["cluster_id"], *(data[count] for count in counts))],
     )
     listeners = [node["listeners"] for node in data["nodes"]]
-    return [nodes, address_table(listeners), cluster]
+    is_encrypted = current is not None and current.tls is not None
+    return [nodes, address_table(listeners, is_encrypted=is_encrypted), cluster]
 
 
 _CLIENTS = {
@@ -70,7 +76,7 @@ _CLIENTS = {
 _CONSOLE = "http"
 
 
-def address_table(listeners: Sequence[Mapping[str, str]]) -> Table:
+def address_table(listeners: Sequence[Mapping[str, str]], *, is_encrypted: bool = False) -> Table:
     """Where clients of each protocol connect, as they take it: the addresses of all nodes, joined
     by commas; a browser takes one. Nobody connects to what nodes have for each other."""
     rows: list[tuple[str, str]] = []
@@ -78,7 +84,8 @@ def address_table(listeners: Sequence[Mapping[str, str]]) -> Table:
         found = [node[name] for node in listeners if name in node]
         if found:
             rows.append((clients, ",".join(found)))
-    consoles = [f"http://{node[_CONSOLE]}" for node in listeners if _CONSOLE in node]
+    scheme = "https" if is_encrypted else "http"
+    consoles = [f"{scheme}://{node[_CONSOLE]}" for node in listeners if _CONSOLE in node]
     if consoles:
         rows.append(("console, metrics", " ".join(consoles)))
     return Table(("clients", "addresses"), rows)

@@ -42,6 +42,7 @@ class UpOptions:
     port_offset: int
     settings: dict[str, str]
     timeout_s: float
+    tls: bool = False
 
 
 @click.command()
@@ -75,6 +76,11 @@ class UpOptions:
     shell_complete=complete_node_settings,
     help="A setting for all nodes, for example log.segment_bytes=1048576.",
 )
+@click.option(
+    "--tls",
+    is_flag=True,
+    help="For a new cluster: encrypt everything, with certificates made for it alone.",
+)
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; it runs on.")
 @click.option("--timeout", type=float, default=60.0, show_default=True, metavar="SECONDS")
 @output_option
@@ -85,6 +91,7 @@ def up(
     port_offset: int,
     voters: str | None,
     settings: dict[str, str],
+    tls: bool,
     detach: bool,
     timeout: float,
     printer: Printer,
@@ -101,6 +108,7 @@ def up(
         port_offset=port_offset,
         settings=settings,
         timeout_s=timeout,
+        tls=tls,
     )
     children = Children()
     trio.run(_bring_up, options, children, printer)
@@ -168,6 +176,8 @@ async def _prepared(options: UpOptions, printer: Printer) -> AsyncIterator[Clust
     chosen = ports.planned(range(count), any_port=options.any_port, offset=options.port_offset)
     async with chosen as plan:
         spec = create.local_spec(plan, settings=options.settings, voters=options.voters)
+        if options.tls:
+            spec = spec.encrypted(options.directory)
         made = await create.create(options.directory, spec)
         _say_starting(printer, count, options.directory)
         yield made
@@ -232,6 +242,8 @@ def _differences(current: ClusterState, options: UpOptions) -> tuple[str, str]:
         voters = create.voters_of(current)
         if options.voters != voters:
             return str(options.voters), "1 voter" if voters == 1 else f"{voters} voters"
+    if options.tls and current.tls is None:
+        return "with TLS", "no certificates"
     if options.port_offset:
         wanted = ports.fixed_ports([each.id for each in current.nodes], offset=options.port_offset)
         for entry in current.nodes:

@@ -64,7 +64,7 @@ class Fleet:
     @property
     def bootstrap(self) -> list[str]:
         """Native addresses of all nodes, whether they run or not."""
-        return self.state.addresses("native")
+        return self.state.bootstrap()
 
     def process(self, node: int) -> ProcessState:
         """What a node's process is doing."""
@@ -186,9 +186,15 @@ class Fleet:
 
 @contextlib.asynccontextmanager
 async def open_fleet(
-    directory: Path, count: int, settings: Mapping[str, str], *, timeout_s: float = 60.0
+    directory: Path,
+    count: int,
+    settings: Mapping[str, str],
+    *,
+    timeout_s: float = 60.0,
+    tls: bool = False,
 ) -> AsyncIterator[Fleet]:
-    """A ready cluster of ``count`` processes in a new directory; none of them outlives the block.
+    """A ready cluster of ``count`` processes in a new directory, which encrypt everything if
+    ``tls``; none of them outlives the block.
 
     Raises BadSetting, NodeEnded, TooLate.
     """
@@ -196,7 +202,7 @@ async def open_fleet(
     async with trio.open_nursery() as nursery:
         async with ports.free_ports(range(count)) as plan:
             spec = create.local_spec(plan, settings=settings, voters=None)
-            made = await create.create(directory, spec)
+            made = await create.create(directory, spec.encrypted(directory) if tls else spec)
             peers = {node: (ports.HOST, chosen["peer"]) for node, chosen in plan.items()}
             chosen = [port for listeners in plan.values() for port in listeners.values()]
             mesh = Mesh(peers, ports.free_numbers(count * (count - 1), besides=chosen))

@@ -23,6 +23,7 @@ REFUSED_TYPE = b"\x00\x00\x00\x2f\x00\x00unknown message type 10"
     [
         (b"HTTP/1.1 421 Misdirected Request\r\n", b"", "HTTP"),
         (b"V1|0|ERR|BAD_REQUEST|this port speaks V1 lines, not HTTP\n", b"", "V1"),
+        (b"\x15\x03\x01\x00\x02\x02F", b"", "TLS (an address of it begins with tls://)"),
         (SETTINGS, SETTINGS, "HTTP/2, as a Pravega controller does"),
         (REFUSED_TYPE, REFUSED_TYPE, "the segment protocol"),
         (b"", KAFKA, "Kafka"),
