@@ -76,6 +76,7 @@ def running_cluster(
     nodes: int = 3,
     settings: Mapping[str, str] | None = None,
     own_processes: bool = False,
+    tls: bool = False,
 ) -> Iterator[BlockingPaceline]:
     """A ready cluster in an empty directory for the length of a block: what the fixture is made of,
     for fixtures of another scope and for programs that are no tests. Raises TimeoutError."""
@@ -83,7 +84,11 @@ def running_cluster(
     try:
         held = loop.enter(
             open_cluster(
-                directory, nodes=nodes, settings=settings or {}, own_processes=own_processes
+                directory,
+                nodes=nodes,
+                settings=settings or {},
+                own_processes=own_processes,
+                tls=tls,
             )
         )
         try:

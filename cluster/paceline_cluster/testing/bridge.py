@@ -15,6 +15,7 @@ import trio
 
 from paceline.client import Client, ClientSettings, connect
 from paceline.client.loop_thread import LoopThread
+from paceline.tls import ClientTls
 from paceline_cluster.testing.cluster import Cluster
 
 P = ParamSpec("P")
@@ -36,7 +37,13 @@ class Reached:
     @property
     def bootstrap(self) -> list[str]:
         """Native addresses of all nodes, for :func:`paceline.connect`."""
-        return self._cluster.addresses("native")
+        return self._cluster.bootstrap()
+
+    @property
+    def tls(self) -> ClientTls | None:
+        """Files for clients of other protocols, where the marker said ``tls=True``; ``bootstrap``
+        has them in it."""
+        return self._cluster.tls
 
     def addresses(self, listener: str = "native") -> list[str]:
         """``host:port`` of a listener of every node: ``kafka``, ``cursus``, ``segment``, ``v1``,

@@ -12,6 +12,7 @@ import trio
 
 from paceline.client import Client, connect
 from paceline.errors import ConfigurationError, PacelineError
+from paceline.tls import ClientTls
 from paceline.types import NO_NODE
 from paceline.wire.native.data import PartitionDescription, PartitionInfo, StatusReply
 from paceline_cluster import ports
@@ -60,8 +61,18 @@ class Cluster:
             )
         return [self._nodes.listeners(node)[name] for node in self.numbers]
 
+    def bootstrap(self) -> list[str]:
+        """What :func:`paceline.connect` takes: native addresses, with TLS where there is any."""
+        return [self._native(node) for node in self.numbers]
+
+    @property
+    def tls(self) -> ClientTls | None:
+        """What clients need where everything is encrypted."""
+        return self._nodes.tls
+
     def _native(self, node: int) -> str:
-        return self._nodes.listeners(node)["native"]
+        address = self._nodes.listeners(node)["native"]
+        return address if self.tls is None else f"tls://{address}?{self.tls.query()}"
 
     # --- faults -----------------------------------------------------------------------------------
 
@@ -324,7 +335,7 @@ class Cluster:
         that is given; returns their ids."""
 
         async def found() -> list[str] | None:
-            async with connect(self.addresses()) as client:
+            async with connect(self.bootstrap()) as client:
                 described = await client.admin.groups.describe(group)
             ids = sorted(member.member_id for member in described.members)
             is_stable = described.state == STABLE and members in (None, len(ids))
@@ -341,7 +352,7 @@ class Cluster:
         await self._wait("the cluster is ready", self._is_ready, timeout_s)
 
     async def _describe(self, topic: str, partition: int) -> PartitionDescription:
-        async with connect(self.addresses()) as client:
+        async with connect(self.bootstrap()) as client:
             described = await client.admin.describe_topic(topic)
         return described.partitions[partition]
 
@@ -389,7 +400,7 @@ class Cluster:
     ) -> None:
         """Create a topic (replication factor -1: the cluster's default, up to 3), and wait until
         all its replicas are in sync."""
-        async with connect(self.addresses()) as client:
+        async with connect(self.bootstrap()) as client:
             await _create(client, name, partitions, replication_factor, configs)
         for partition in range(partitions):
             await self.wait_for_isr(name, partition)
@@ -409,18 +420,23 @@ async def _create(
 
 @contextlib.asynccontextmanager
 async def open_cluster(
-    directory: Path, *, nodes: int, settings: Mapping[str, str], own_processes: bool
+    directory: Path,
+    *,
+    nodes: int,
+    settings: Mapping[str, str],
+    own_processes: bool,
+    tls: bool = False,
 ) -> AsyncIterator[Cluster]:
     """A ready cluster of its own in an empty directory. Raises TimeoutError."""
     if own_processes:
-        async with in_processes(directory, nodes, settings) as running:
+        async with in_processes(directory, nodes, settings, tls=tls) as running:
             yield Cluster(running, scripted=None, logs=None)
         return
     scripted = ScriptedErrors()
     async with contextlib.AsyncExitStack() as stack:
         logs = stack.enter_context(LogTail())
         async with ports.choosing():
-            shared = in_process(directory, nodes, settings, scripted)
+            shared = in_process(directory, nodes, settings, scripted, tls=tls)
             cluster = Cluster(await stack.enter_async_context(shared), scripted=scripted, logs=logs)
             await cluster.wait_until_ready()
         yield cluster

@@ -15,10 +15,11 @@ from uuid import UUID
 
 import trio
 
+from paceline.tls import ClientTls
 from paceline.types import NodeId
 from paceline.values import dataclass
-from paceline_cluster import ports, state
-from paceline_cluster.create import SECRET_BYTES, format_directory
+from paceline_cluster import authority, node_config, ports, state
+from paceline_cluster.create import LOCAL, SECRET_BYTES, format_directory
 from paceline_cluster.faulty.control import ControlPage
 from paceline_cluster.faulty.disk import FaultyDisk
 from paceline_cluster.faulty.host import FaultyHost
@@ -76,7 +77,9 @@ class InProcessNodes:
         plan: Mapping[int, Mapping[str, int]],
         settings: Mapping[str, str],
         policy: Policy,
+        tls: ClientTls | None = None,
     ) -> None:
+        self.tls = tls
         self._directory = directory
         self._nursery = nursery
         self._plan = plan
@@ -122,6 +125,8 @@ class InProcessNodes:
                 nursery.start_soon(self._format, node, known.get(node, uuid.uuid4()), members)
 
     async def _format(self, node: int, directory_id: UUID, voters: list[Member]) -> None:
+        if self.tls is not None:
+            authority.certify(self._directory, self._certificates(node), node, LOCAL)
         await format_directory(
             self._folder(node),
             cluster_id=self._cluster_id,
@@ -145,8 +150,14 @@ class InProcessNodes:
         self._nursery.start_soon(self._run, life)
 
     def _load(self, node: int) -> Settings:
-        urls = [f"{name}://{ports.HOST}:{port}" for name, port in self._plan[node].items()]
+        is_encrypted = self.tls is not None
+        urls = [
+            f"{node_config.scheme(name, is_encrypted=is_encrypted)}://{ports.HOST}:{port}"
+            for name, port in self._plan[node].items()
+        ]
+        files = node_config.files_of(self._certificates(node)) if is_encrypted else {}
         values = {
+            **{f"tls.{name}": value for name, value in files.items()},
             "node.id": str(node),
             "node.data_dir": str(self._folder(node)),
             "listeners": ",".join(urls),
@@ -204,19 +215,29 @@ class InProcessNodes:
         for life in self._lives.values():
             life.scope.cancel("it did not stop in time")
 
+    def _certificates(self, node: int) -> Path:
+        return self._folder(node) / authority.FOLDER
+
     def _folder(self, node: int) -> Path:
         return self._directory / f"node-{node}"
 
 
 @contextlib.asynccontextmanager
 async def in_process(
-    directory: Path, count: int, settings: Mapping[str, str], policy: Policy
+    directory: Path,
+    count: int,
+    settings: Mapping[str, str],
+    policy: Policy,
+    *,
+    tls: bool = False,
 ) -> AsyncIterator[InProcessNodes]:
-    """``count`` nodes, formatted and starting, in this loop; their ports are chosen here."""
+    """``count`` nodes, formatted and starting, in this loop; their ports are chosen here. With
+    ``tls`` they encrypt everything."""
     async with trio.open_nursery() as nursery:
         numbers = iter(ports.free_numbers(count * len(LISTENERS)))
         plan = {node: {name: next(numbers) for name in LISTENERS} for node in range(count)}
-        nodes = InProcessNodes(directory, nursery, plan, settings, policy)
+        made = authority.make(directory) if tls else None
+        nodes = InProcessNodes(directory, nursery, plan, settings, policy, made)
         await nodes.format()
         await nursery.start(nodes.mesh.run)
         for node in plan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from paceline.tls import ClientTls
 from paceline_cluster.faulty.control import ControlPage
 from paceline_cluster.faulty.proxy import Mesh
 
@@ -24,6 +25,10 @@ class Nodes(Protocol):
     @property
     def pages(self) -> Mapping[int, ControlPage]:
         """What switches the faults of their disks and clocks."""
+
+    @property
+    def tls(self) -> ClientTls | None:
+        """What clients need where everything is encrypted."""
 
     def listeners(self, node: int) -> Mapping[str, str]:
         """``host:port`` of each listener, by its name; the same for all lives of the node."""

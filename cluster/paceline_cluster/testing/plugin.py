@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 MARKER = "paceline"
 _DUMP_TITLE = "paceline cluster"
 _MARKER_HELP = (
-    f"{MARKER}(nodes=3, settings={{}}): what the cluster of this test is made of; settings are "
-    "those of node.toml, for example {'log.segment_bytes': '65536'}"
+    f"{MARKER}(nodes=3, settings={{}}, tls=False): what the cluster of this test is made of; "
+    "settings are those of node.toml, for example {'log.segment_bytes': '65536'}"
 )
 
 
@@ -51,10 +51,10 @@ def paceline(
     directory = tmp_path / "paceline"
     directory.mkdir()
     before = leaks.Snapshot.take(directory)
-    nodes, settings = _wanted(request.node)
+    nodes, settings, tls = _wanted(request.node)
     own_processes = bool(request.config.getoption("--paceline-processes"))
     with running_cluster(
-        directory, nodes=nodes, settings=settings, own_processes=own_processes
+        directory, nodes=nodes, settings=settings, own_processes=own_processes, tls=tls
     ) as cluster:
         request.node.stash[_CLUSTER] = cluster
         try:
@@ -85,13 +85,15 @@ def _is_async(item: pytest.Item) -> bool:
     return inspect.iscoroutinefunction(function)
 
 
-def _wanted(item: pytest.Item) -> tuple[int, dict[str, str]]:
-    """Number of nodes and settings by the closest marker. Raises pytest.UsageError."""
+def _wanted(item: pytest.Item) -> tuple[int, dict[str, str], bool]:
+    """Number of nodes, settings and whether they encrypt, by the closest marker. Raises
+    pytest.UsageError."""
     marker = item.get_closest_marker(MARKER)
     given: dict[str, Any] = dict(marker.kwargs) if marker is not None else {}
     nodes = given.pop("nodes", 3)
     settings = given.pop("settings", {})
+    tls = bool(given.pop("tls", False))
     extra = [*given, *(marker.args if marker is not None else ())]
     if extra or not isinstance(nodes, int) or not 1 <= nodes <= 9:
         raise pytest.UsageError(f"@pytest.mark.{_MARKER_HELP}; got {marker}")
-    return nodes, {str(key): str(value) for key, value in settings.items()}
+    return nodes, {str(key): str(value) for key, value in settings.items()}, tls

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import trio
 
+from paceline.tls import ClientTls
 from paceline_cluster import launch
 from paceline_cluster.errors import TooLate
 from paceline_cluster.faulty.fleet import Fleet, open_fleet
@@ -21,6 +22,10 @@ class ProcessNodes:
         self._fleet = fleet
         self.mesh = fleet.mesh
         self.pages = fleet.pages
+
+    @property
+    def tls(self) -> ClientTls | None:
+        return self._fleet.state.tls
 
     def listeners(self, node: int) -> Mapping[str, str]:
         return self._fleet.state.node(node).listeners
@@ -60,10 +65,10 @@ class ProcessNodes:
 
 @contextlib.asynccontextmanager
 async def in_processes(
-    directory: Path, count: int, settings: Mapping[str, str]
+    directory: Path, count: int, settings: Mapping[str, str], *, tls: bool = False
 ) -> AsyncIterator[ProcessNodes]:
     """``count`` node processes, ready."""
-    async with open_fleet(directory / "cluster", count, settings) as fleet:
+    async with open_fleet(directory / "cluster", count, settings, tls=tls) as fleet:
         nodes = ProcessNodes(fleet)
         try:
             yield nodes
