@@ -32,10 +32,11 @@ def over_tls(dial: Dial, tls: ClientTls) -> Dial:
         )
         try:
             await stream.do_handshake()
-        except BaseException as error:
+        except trio.BrokenResourceError as error:
             await trio.aclose_forcefully(plain)
-            if isinstance(error, trio.BrokenResourceError):
-                raise _failure(endpoint, error.__cause__) from error
+            raise _failure(endpoint, error.__cause__) from error
+        except BaseException:
+            await trio.aclose_forcefully(plain)
             raise
         return stream
 

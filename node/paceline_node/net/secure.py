@@ -92,13 +92,16 @@ class Handshakes:
         """To and fro until both sides are content. Raises SSLError, what the stream raises, and
         BrokenResourceError at its end."""
         while True:
+            wrong: ssl.SSLError | None = None
+            is_done = False
             try:
                 is_done = await trio.to_thread.run_sync(between.step, limiter=self._limiter)
-            except ssl.SSLError:
-                await _send(stream, between)  # the alert that says why
+            except ssl.SSLError as error:
+                wrong = error
+            await _send(stream, between)  # an alert that says why, too
+            if wrong is not None:
                 await _let_read(stream)
-                raise
-            await _send(stream, between)
+                raise wrong
             if is_done:
                 return
             data = await stream.receive_some(_READ_BYTES)
