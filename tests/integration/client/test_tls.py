@@ -60,7 +60,7 @@ async def test_clients_inside_tls(tmp_path: Path, site: Site) -> None:
 
         def write() -> int:
             with blocking.connect(url) as client, client.producer(LONG) as producer:
-                return producer.send("orders", b"blocking").offset
+                return producer.send("orders", b"blocking", key=b"key").offset
 
         assert await trio.to_thread.run_sync(write) == 2
         assert (await ask_status(url)).node_id == 0
