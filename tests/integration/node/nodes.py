@@ -29,12 +29,15 @@ from paceline_node.app.boot import DirectoryInUse, format_node
 from paceline_node.app.node import Node, NodeAddresses
 from paceline_node.controller.raft_types import Member
 from paceline_node.env import Env, RealHost
+from paceline_node.groups.keys import GROUPS_TOPIC
 from paceline_node.listeners.serving import PortInUse
 from paceline_node.net.network import RealNetwork
 from paceline_node.security.principals import Policy
 from paceline_node.settings import load
+from paceline_node.state_machines.replica import Phase
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.layout import DirectoryMeta
+from paceline_node.transactions.keys import TRANSACTIONS_TOPIC
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.stalling import StallingNetwork
 from tests.integration.node.v1_client import V1Client
@@ -237,7 +240,27 @@ async def lone_node(
     flags = {**_PATIENT, **(flags or {})}
     node = make_node(directory, 0, ports, flags, policy=policy, compressors=compressors, tls=tls)
     async with running(node, directory) as up:
+        with trio.fail_after(HANG_S):
+            while not _coordinates_all(node):  # noqa: ASYNC110  no event tells
+                await trio.sleep(0.01)
         yield up
+
+
+def _coordinates_all(node: Node) -> bool:
+    """Whether every group and transaction has its coordinator. A node serves a little earlier, and
+    a first request that is refused, as it may be, is no matter of most tests."""
+    broker = node.broker
+    assert broker is not None
+    image = broker.metadata.image_store.image
+    for name, kept in (GROUPS_TOPIC, broker._groups), (TRANSACTIONS_TOPIC, broker.transactions):
+        topic = image.find_topic(name)
+        if topic is None:
+            return False
+        for number in topic.partitions:
+            replica = kept.machines.replica(number)
+            if replica is None or replica.phase is not Phase.LEADING:
+                return False
+    return True
 
 
 # --- several nodes --------------------------------------------------------------------------------
