@@ -1,4 +1,4 @@
-"""A log of which a second tier keeps the older part (DESIGN 11)."""
+"""A log of which a second tier keeps the older part (storage/DESIGN 11)."""
 
 from __future__ import annotations
 
