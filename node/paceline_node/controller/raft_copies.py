@@ -32,6 +32,7 @@ from paceline_node.controller.raft_hard_state import HARD_STATE, decode_hard_sta
 from paceline_node.controller.raft_snapshot import decode_snapshot
 from paceline_node.env import Bytes, Disk, File
 from paceline_node.storage import checkpoint
+from paceline_node.storage.odd_things import make_way
 
 COPY_SUFFIX = ".copy"
 UNREADABLE_SUFFIX = ".unreadable"
@@ -39,7 +40,15 @@ SNAPSHOT_SUFFIX = ".snapshot"
 _SECTOR = 512
 _FILLER = b"\xee"
 """Stands for bytes that cannot be read: no part of a frame."""
-LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)})
+LOST = frozenset(
+    {
+        errno.ENOENT,
+        errno.EIO,
+        errno.EISDIR,
+        errno.EBADMSG,
+        getattr(errno, "EUCLEAN", errno.EIO),
+    }
+)
 """Errors of a file that is not there, or as good as not."""
 
 
@@ -191,7 +200,7 @@ async def mend(disk: Disk, path: str) -> tuple[str, ...]:
         places = (f"{path}/{name}", f"{copy}/{name}")
         if name.endswith(checkpoint.TEMPORARY):
             for place in places:
-                disk.remove(place)
+                make_way(disk, place)
             continue
         found = [await _read(disk, place) for place in places]
         if found[0] == found[1] and found[0] is not None and not found[0].lost_to:

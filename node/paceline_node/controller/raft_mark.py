@@ -32,6 +32,7 @@ from paceline_node.controller.raft_types import HardState, MemberId
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
 from paceline_node.storage.log_file import Salvage
+from paceline_node.storage.odd_things import make_way
 
 MARK_SUFFIX = ".mark"
 RIDE = 16
@@ -86,7 +87,7 @@ class PromiseMark:
         except OSError as error:
             if error.errno not in LOST:
                 raise
-            disk.remove(name)
+            make_way(disk, name)
             file = disk.create(name)
             await disk.fsync_dir(checkpoint.parent(path))
         return cls(file, _decode(await Salvage(file).read(min(file.size(), _SLOT_BYTES), 0)))

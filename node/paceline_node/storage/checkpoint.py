@@ -31,6 +31,7 @@ from paceline.errors import CorruptMessage
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, File
 from paceline_node.storage.log_file import Unreadable, is_unreadable, open_file
+from paceline_node.storage.odd_things import make_way
 from paceline_node.storage.owner import Owner
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -126,7 +127,7 @@ async def replace(disk: Disk, path: str, content: bytes) -> None:
     try:
         file.append([content])
         await disk.sync([file])
-        disk.rename(path + TEMPORARY, path)
+        _put(disk, path)
     except OSError:
         with contextlib.suppress(OSError):  # on a full disk it would take room for nothing
             disk.remove(path + TEMPORARY)
@@ -184,5 +185,13 @@ def unpack_rows(payload: bytes, *widths: int) -> list[list[Any]]:
 
 
 def _fresh(disk: Disk, path: str) -> File:
-    disk.remove(path)
+    make_way(disk, path)
     return disk.create(path)
+
+
+def _put(disk: Disk, path: str) -> None:
+    try:
+        disk.rename(path + TEMPORARY, path)
+    except IsADirectoryError:
+        make_way(disk, path)
+        disk.rename(path + TEMPORARY, path)

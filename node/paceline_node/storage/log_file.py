@@ -19,7 +19,7 @@ from paceline_node.env import Bytes, Disk, File
 
 _UNREADABLE = frozenset(
     getattr(errno, name)
-    for name in ("EIO", "ENODATA", "EBADMSG", "EUCLEAN", "EILSEQ", "EREMOTEIO")
+    for name in ("EIO", "EISDIR", "ENODATA", "EBADMSG", "EUCLEAN", "EILSEQ", "EREMOTEIO")
     if hasattr(errno, name)
 )
 _PAGE = 4096

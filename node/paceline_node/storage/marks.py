@@ -46,6 +46,7 @@ from paceline_node.storage.durability import Marked
 from paceline_node.storage.fingerprint import UNKNOWN, Fingerprint
 from paceline_node.storage.layout import PartitionKey
 from paceline_node.storage.log_file import Salvage, Unreadable, open_file
+from paceline_node.storage.odd_things import make_way
 
 NAME = "durable.marks"
 RIDE_S = 0.25
@@ -114,7 +115,7 @@ class DurableMarks:
             self._file = await open_file(self._disk, NAME)
         except (FileNotFoundError, Unreadable):
             self.was_missing = True
-            self._disk.remove(NAME)
+            make_way(self._disk, NAME)
             self._file = self._disk.create(NAME)
             await self._disk.fsync_dir("")
         size = self._file.size() // _SLOT_BYTES * _SLOT_BYTES

@@ -187,7 +187,10 @@ class MemoryDisk:
             node = child
 
     def remove(self, path: str) -> None:
-        if isinstance(self._find(path), MemoryNode):
+        found = self._find(path)
+        if isinstance(found, MemoryDirectory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if found is not None:
             self.raise_fault("remove", path)
             parent, name = self._parent(path)
             parent.unlink(name)
@@ -203,6 +206,9 @@ class MemoryDisk:
         target, new_name = self._parent(new)
         if old_name not in parent.entries:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
+        taken = target.entries.get(new_name)
+        if isinstance(taken, MemoryDirectory) and isinstance(parent.entries[old_name], MemoryNode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), new)
         self.raise_fault("rename", new)
         if new_name not in target.entries:
             self.charge(1, new)  # a directory may have to grow

@@ -33,6 +33,7 @@ from paceline.values import dataclass
 from paceline.wire.batch_header import verify
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
+from paceline_node.storage.odd_things import make_way
 from paceline_node.storage.owner import Owner
 from paceline_node.storage.producer_state import (
     ProducerState,
@@ -126,7 +127,7 @@ async def write(disk: Disk, directory: str, owner: Owner, snapshot: Snapshot) ->
     not there."""
     path = f"{directory}/{name(snapshot.table.offset)}"
     temporary = path + checkpoint.TEMPORARY
-    disk.remove(temporary)
+    make_way(disk, temporary)
     file = disk.create(temporary)
     try:
         for frame in frames(snapshot, owner):
@@ -213,7 +214,7 @@ class IncomingSnapshot:
         self._directory = directory
         self._offset = offset
         self._path = f"{directory}/{name(offset)}{checkpoint.TEMPORARY}"
-        disk.remove(self._path)
+        make_way(disk, self._path)
         self._file: File | None = disk.create(self._path)
         self.size_bytes = 0
 

@@ -37,6 +37,7 @@ from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache, EpochStart
 from paceline_node.storage.log_file import list_directory, open_file
 from paceline_node.storage.log_state import LogState
+from paceline_node.storage.odd_things import make_way
 from paceline_node.storage.owner import Owner
 from paceline_node.storage.producers import FrozenTable, ProducerTable, read_detail
 from paceline_node.storage.recovery_report import Findings, RecoveryHints, RecoveryReport
@@ -179,7 +180,7 @@ class _Recovery:
         bases = sorted(base for name in names if (base := parse_name(name)) is not None)
         for name in names:
             if name.endswith((TEMPORARY, REPLACEMENT, CLEANED)) or is_orphan(name, bases):
-                self._disk.remove(f"{self._path}/{name}")
+                make_way(self._disk, f"{self._path}/{name}")
                 self._found.dirty = True
         for base in bases:
             path = f"{self._path}/{segment_name(base)}{LOG_SUFFIX}"

@@ -14,6 +14,7 @@ from paceline.errors import CorruptMessage
 from paceline_node.env import Disk, File, is_full
 from paceline_node.storage.checkpoint import TEMPORARY
 from paceline_node.storage.durability import Durability
+from paceline_node.storage.odd_things import make_way
 from paceline_node.storage.segment import LOG_SUFFIX, Boundary, Segment, segment_name
 
 
@@ -103,7 +104,7 @@ class SegmentFiles:
         """The file of :meth:`begin_anew`, as :meth:`prepare` makes it."""
         self.name_active()
         path = self._path(base_offset) + TEMPORARY
-        self._disk.remove(path)
+        make_way(self._disk, path)
         return self._disk.create(path)
 
     def cut_back(self, boundary: Boundary, prepared: File) -> None:
