@@ -43,15 +43,23 @@ class Boot:
 
     ``disk_failed``: a sync failed under the process before this one, so what it wrote last may be
     in the page cache alone and has to be written again (``storage/rewriting.py``). ``same_boot``:
-    the page cache is still that which the process before wrote to.
+    the page cache is still that which the process before wrote to. ``incarnation_id`` and
+    ``boot_seq`` tell this process from all others; ``wall_ms`` is when it started.
     """
 
     meta: DirectoryMeta
     previous: Incarnation | None
     verdict: Verdict
     boot_id: str
+    incarnation_id: UUID
+    wall_ms: int
     disk_failed: bool = False
     same_boot: bool = False
+
+    @property
+    def boot_seq(self) -> int:
+        """The count of starts that this process will register."""
+        return incarnation.next_count(self.previous, self.wall_ms)
 
     @property
     def metadata_reached(self) -> int:
@@ -123,7 +131,17 @@ async def open_directory(env: Env, node_id: NodeId) -> Boot | None:
     if disk_failed:
         verdict = Verdict.UNTRUSTED
     same_boot = previous is not None and boot_id != "" and boot_id == previous.boot_id
-    return Boot(meta, previous, verdict, boot_id, disk_failed, same_boot)
+    wall_ms = env.host.wall_ms()
+    return Boot(
+        meta=meta,
+        previous=previous,
+        verdict=verdict,
+        boot_id=boot_id,
+        incarnation_id=env.uuid(),
+        wall_ms=wall_ms,
+        disk_failed=disk_failed,
+        same_boot=same_boot,
+    )
 
 
 def new_meta(env: Env, cluster_id: UUID, node_id: NodeId) -> DirectoryMeta:

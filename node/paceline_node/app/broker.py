@@ -212,7 +212,7 @@ class Broker:
             reached_durable_mark=opened.reached_durable_mark,
         )
         await self._incarnation.write(
-            incarnation.begin(boot.previous, verdict, wall_ms=self._env.host.wall_ms())
+            incarnation.begin(boot.previous, verdict, wall_ms=boot.wall_ms)
         )
         incarnation.forget_failure(self._env.disk)
         self._recovered = True
@@ -265,7 +265,7 @@ class Broker:
             cluster_id=meta.cluster_id,
             node_id=meta.node_id,
             directory_id=meta.directory_id,
-            incarnation_id=self._env.uuid(),
+            incarnation_id=self._boot.incarnation_id,
             boot_seq=current.boot_seq,
             prev_epoch=current.broker_epoch,
             trusted=current.trusted,

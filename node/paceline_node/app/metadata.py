@@ -18,6 +18,7 @@ from paceline_node.controller.quorum import Quorum, QuorumSettings
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.controller.raft_types import Member, MemberId, RaftTiming, Role, RoleInfo
 from paceline_node.controller.service import Controller
+from paceline_node.controller.starts import RegisteredStarts
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.services.status import QuorumView
@@ -74,6 +75,7 @@ class Metadata:
             send=peering.send_raft,
             on_role=self._role_changed,
             on_config=peering.on_config,
+            registered=RegisteredStarts(self.image_store).of,
         )
         self.controller = Controller(
             env, self.quorum, self.image_store, controller_settings(settings)
@@ -143,6 +145,7 @@ class Metadata:
             tuple(voter.node_id for voter in quorum.voters),
             quorum.commit_index,
             tuple(learner.node_id for learner in quorum.learners),
+            quorum.other_history,
         )
 
 

@@ -11,6 +11,7 @@ from paceline_node.app.joining import JoinHandler
 from paceline_node.app.peering import Peering
 from paceline_node.controller.client import EXCHANGES
 from paceline_node.controller.quorum import Quorum
+from paceline_node.controller.raft_types import Start
 from paceline_node.controller.service import Controller
 from paceline_node.controller.store import MetadataStore
 from paceline_node.peers.server import CallHandler, Session
@@ -23,7 +24,7 @@ def serve_peers(
     addresses that the image tells."""
 
     def on_raft(session: Session, frame: Frame) -> None:
-        quorum.receive(session.peer, frame.payload)
+        quorum.receive(session.peer, frame.payload, Start(*session.start))
 
     def refused(node: NodeId) -> None:
         quorum.peer_refused(node)

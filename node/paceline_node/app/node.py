@@ -202,7 +202,13 @@ class Node:
         bound: list[BoundListener],
         task_status: trio.TaskStatus[NodeAddresses],
     ) -> None:
-        identity = auth.Identity(self._node_id, boot.meta.directory_id, boot.meta.cluster_id)
+        identity = auth.Identity(
+            self._node_id,
+            boot.meta.directory_id,
+            boot.meta.cluster_id,
+            boot.boot_seq,
+            boot.incarnation_id,
+        )
         peering = Peering(
             self._env,
             identity,

@@ -29,9 +29,13 @@ from paceline.values import dataclass
 from paceline_node.controller.membership import Membership
 from paceline_node.controller.raft import Raft
 from paceline_node.controller.raft_effects import Effects
+from paceline_node.controller.raft_histories import explained
+from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import RaftMessage, decode, encode
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.controller.raft_types import (
+    UNKNOWN_START,
+    Apart,
     Config,
     Entry,
     EntryKind,
@@ -42,7 +46,9 @@ from paceline_node.controller.raft_types import (
     ReadReady,
     RoleInfo,
     Snapshot,
+    Start,
 )
+from paceline_node.controller.starts import EarlierStarts
 from paceline_node.env import Env, is_full
 from paceline_node.settings.tree import RaftSettings
 
@@ -80,7 +86,9 @@ class QuorumSettings:
     """``most_voters`` bounds the voter set (``--voters``); the snapshot limits count what was
     applied since the last one."""
 
-    timing: RaftTiming = field(default_factory=RaftTiming)
+    timing: RaftTiming = RaftTiming.of(
+        heartbeat_ms=_RAFT.heartbeat_ms, election_ms=_RAFT.election_ms
+    )
     limits: RaftLimits = _DEFAULT_LIMITS
     most_voters: int = _RAFT.voters
     snapshot_entries: int = _RAFT.snapshot_records
@@ -99,8 +107,15 @@ def _ignore_config(_: Config) -> None:
     """Default for callers that take the addresses when they need them."""
 
 
+def _never_registered(_log: RaftLog, _member: MemberId) -> Start | None:
+    """Default for callers without brokers."""
+    return None
+
+
 class Quorum:
-    """One member of the metadata quorum; ``membership`` says who the others are.
+    """One member of the metadata quorum; ``membership`` says who the others are. ``registered``
+    says which start of a member's directory the log registers: who was started before has no vote
+    (RAFT 2.8).
 
     Callbacks are synchronous and run inside the driver; they may call :meth:`propose`. A failing
     disk ends :meth:`run` with StorageError, and the node with it (storage/DESIGN 2.4).
@@ -117,6 +132,7 @@ class Quorum:
         send: Callable[[NodeId, bytes], None],
         on_role: Callable[[RoleInfo], None],
         on_config: Callable[[Config], None] = _ignore_config,
+        registered: Callable[[RaftLog, MemberId], Start | None] = _never_registered,
     ) -> None:
         self._env = env
         self._store = store
@@ -134,6 +150,7 @@ class Quorum:
             timing=settings.timing,
             rng=env.rng,
             limits=settings.limits,
+            known_commit=store.known_commit,
         )
         self._applied = recovery.log.snapshot.index
         self._config = Config()
@@ -149,6 +166,7 @@ class Quorum:
         self._wake_saver = trio.Event()
         self._barriers: list[_Barrier] = []
         self._asked: dict[int, list[_Barrier]] = {}
+        self._told_apart: Apart | None = None
         self._contexts = 0
         self._doubt: _Barrier | None = None
         self.membership = Membership(
@@ -158,6 +176,7 @@ class Quorum:
             changed=self._pump,
         )
         self._log = structlog.get_logger(component="quorum", node=me.node)
+        self._earlier = EarlierStarts(registered, self._log)
 
     # --- what others may know --------------------------------------------------------------------
 
@@ -218,6 +237,13 @@ class Quorum:
     @property
     def member_id(self) -> MemberId:
         return self._core.state.me
+
+    @property
+    def other_history(self) -> str:
+        """What is wrong, and the ways on, where this member follows nobody because what it knows to
+        be committed was lost by the others (RAFT 2.7); empty: nothing is."""
+        apart = self._core.state.apart
+        return "" if apart is None else explained(apart)
 
     @property
     def acknowledged(self) -> Mapping[MemberId, int]:
@@ -357,6 +383,8 @@ class Quorum:
                 self._carry_out(effects)
         finally:
             self._draining = False
+        self._store.committed(self._core.durable_commit)
+        self._tell_of_other_history()
         self._report_config()
         self._maybe_snapshot()
 
@@ -393,6 +421,15 @@ class Quorum:
         for message in messages:
             self._send(message.to.node, encode(message, self._store.cluster_id))
 
+    def _tell_of_other_history(self) -> None:
+        apart = self._core.state.apart
+        if apart is not None and self._told_apart is None:
+            self._log.error(
+                "this node does not follow the metadata quorum: " + self.other_history,
+                known_commit=self._core.state.known_commit,
+            )
+        self._told_apart = apart or self._told_apart
+
     def _report_config(self) -> None:
         if self._core.config != self._config:
             self._config = self._core.config
@@ -406,18 +443,17 @@ class Quorum:
         )
         if not due or self._saving is not None:
             return
-        log = self._core.log
-        term = log.term_at(self._applied)
-        assert term is not None
-        state = self._machine.snapshot()
-        self._saving = Snapshot(self._applied, term, log.config_at(self._applied), state)
+        self._saving = self._core.log.snapshot_at(self._applied, self._machine.snapshot())
         self._unsaved_entries = self._unsaved_bytes = 0
         self._wake_saver.set()
 
     # --- from the network ------------------------------------------------------------------------
 
-    def receive(self, sender: NodeId, data: bytes | memoryview) -> None:
-        """The payload of a RAFT frame arrived from an authenticated peer.
+    def receive(
+        self, sender: NodeId, data: bytes | memoryview, start: Start = UNKNOWN_START
+    ) -> None:
+        """The payload of a RAFT frame arrived from an authenticated peer, whose process is that
+        start of its directory.
 
         Raises RemoteProtocolError for malformed bytes, another cluster, or a message in somebody
         else's name. Dropped, as the network may do, while the disk is far behind.
@@ -428,6 +464,8 @@ class Quorum:
         if len(self._queue) >= MAX_QUEUED_BATCHES:
             return
         self._make_up_ticks()
+        if self._earlier.has_sent(message, start, self._core.log):
+            return
         self._core.step(message)
         self._drain()
 

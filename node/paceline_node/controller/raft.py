@@ -15,6 +15,7 @@ from uuid import UUID
 from paceline.errors import NotController, RemoteProtocolError
 from paceline.types import NodeId
 from paceline_node.controller.raft_effects import Effects
+from paceline_node.controller.raft_histories import contradiction, lacking, shows
 from paceline_node.controller.raft_leader import Leader
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import (
@@ -32,6 +33,7 @@ from paceline_node.controller.raft_progress import has_majority
 from paceline_node.controller.raft_snapshot import SnapshotAssembly, decode_snapshot
 from paceline_node.controller.raft_state import NodeState
 from paceline_node.controller.raft_types import (
+    Apart,
     Config,
     Entry,
     HardState,
@@ -43,6 +45,8 @@ from paceline_node.controller.raft_types import (
 )
 
 _DEFAULT_LIMITS = RaftLimits()
+TERMS_AHEAD = 1000
+"""Terms that voters who are silent may have seen, and more."""
 
 
 class Raft:
@@ -58,8 +62,10 @@ class Raft:
         timing: RaftTiming,
         rng: random.Random,
         limits: RaftLimits = _DEFAULT_LIMITS,
+        known_commit: int = -1,
     ) -> None:
-        self.state = NodeState(me, cluster_id, log, hard_state, timing, limits)
+        """``known_commit``: how far a former process knew this log to be committed."""
+        self.state = NodeState(me, cluster_id, log, hard_state, timing, limits, known_commit)
         self.leadership: Leader | None = None
         self._rng = rng
         self._elapsed = 0
@@ -68,6 +74,7 @@ class Raft:
         self._refused: set[MemberId] = set()
         self._campaign = VoteKind.PRE
         self._self_vote_sequence = 0
+        self._settled = False
         self._assembly = SnapshotAssembly()
         self._redraw_timeout()
         self._handlers: dict[type[RaftMessage], Callable[[Any], None]] = {
@@ -94,6 +101,11 @@ class Raft:
     def config(self) -> Config:
         return self.state.log.config
 
+    @property
+    def durable_commit(self) -> int:
+        """How far the log is committed, and on stable storage here."""
+        return min(self.state.commit, self.state.log.stable_index)
+
     def take_effects(self) -> Effects | None:
         """What is to be done now; None when nothing is. See :class:`Effects` for the duties."""
         if self.leadership is not None:
@@ -118,6 +130,7 @@ class Raft:
             self.campaign()
         elif state.role in (Role.PRE_CANDIDATE, Role.CANDIDATE) and self._is_retry_tick():
             self._ask_for_votes()
+            self._go_on()
 
     def quiet_ticks(self) -> int:
         """How many ticks it takes, at least 1, to the next one that may do anything: whoever feeds
@@ -191,6 +204,7 @@ class Raft:
         state.leader = None
         if not state.may_campaign():
             return
+        is_sure = self._settled or self._all_granted() or not state.timing.patience_ticks
         self._granted.clear()
         self._refused.clear()
         self._campaign = kind
@@ -200,7 +214,7 @@ class Raft:
             self._count_vote(state.me, granted=True)
             return
         state.role = Role.CANDIDATE
-        state.set_term(state.term + 1)
+        state.set_term(state.term + 1 + (0 if is_sure else TERMS_AHEAD))
         state.set_vote(state.me)
         self._self_vote_sequence = state.next_sequence()
         self._ask_for_votes()
@@ -305,6 +319,7 @@ class Raft:
             or (state.vote is None and state.leader is None)
             or (pre and request.term > state.term)
         )
+        free = free and state.apart is None
         granted = free and state.log.is_up_to_date(request.last_term, request.last_index)
         if granted and pre and self._has_better_claim(request):
             # Both noticed the leader's death at the same moment. Were both to go on, each would
@@ -320,6 +335,8 @@ class Raft:
         state = self.state
         if state.role is not Role.PRE_CANDIDATE or request.term != state.term + 1:
             return False
+        if self._is_stalled() and has_majority(self._granted, state.log.config.voter_ids):
+            return False  # who asks may need to wait for nobody
         mine = (state.log.last_term, state.log.last_index, -state.me.node)
         return mine > (request.last_term, request.last_index, -request.sender.node)
 
@@ -349,14 +366,32 @@ class Raft:
         voters = self.state.log.config.voter_ids
         if has_majority(self._granted, voters):
             if self.state.role is Role.PRE_CANDIDATE:
-                self.campaign(VoteKind.REAL)
+                self._go_on()
             else:
                 self._become_leader()
         elif has_majority(self._refused, voters):
             self._become_follower(self.state.term, None)
 
+    def _go_on(self) -> None:
+        """From pre-votes to a real election, if a majority of the voters is enough by now."""
+        if self.state.role is not Role.PRE_CANDIDATE or self._is_stalled():
+            return
+        if has_majority(self._granted, self.state.log.config.voter_ids):
+            self.campaign(VoteKind.REAL)
+
+    def _is_stalled(self) -> bool:
+        """Whether this member waits for voters that are silent or refuse: its process has started
+        just now, and has not caught up with any leader (RAFT 2.6)."""
+        if self._settled or self._all_granted():
+            return False
+        return self.state.now_tick < self.state.timing.patience_ticks
+
+    def _all_granted(self) -> bool:
+        return self.state.log.config.voter_ids <= self._granted | {self.state.me}
+
     def _become_leader(self) -> None:
         state = self.state
+        self._settled = True
         state.role = Role.LEADER
         state.leader = state.me
         self.leadership = Leader(state)
@@ -386,9 +421,14 @@ class Raft:
         self._elapsed = 0
 
     def _on_append(self, message: Append) -> None:
-        self._follow(message.sender)
         state = self.state
-        if message.prev_index < state.commit:
+        if self._turns_away(message.sender, contradiction(state, message), shows(state, message)):
+            if message.prev_index > state.log.last_index:
+                self._reject(message)  # it may yet show that it has all of it, or has not
+            return
+        self._follow(message.sender)
+        is_compacted = message.prev_index < state.log.base_index or message.prev_index == 0
+        if message.prev_index < state.commit and is_compacted:
             self._accept(message, state.commit)
             return
         if state.log.term_at(message.prev_index) != message.prev_term:
@@ -403,7 +443,22 @@ class Raft:
             state.append(entry)
         match = message.prev_index + len(message.entries)
         state.commit_to(min(message.commit, match))
+        if state.commit >= message.commit and state.log.term_at(message.commit) == message.term:
+            self._settled = True
         self._accept(message, match)
+
+    def _turns_away(self, leader: MemberId, apart: Apart | None, shown: bool) -> bool:
+        """Whether nothing is taken from this leader (RAFT 2.7): it lacks what is committed here, or
+        another one did and this one has not shown that it does not."""
+        state = self.state
+        if apart is None and (shown or state.apart is None):
+            state.apart = None
+            return False
+        if apart is not None:
+            state.apart = apart
+        if self.leadership is not None or state.role is not Role.FOLLOWER or state.leader == leader:
+            self._become_follower(state.term, None)
+        return True
 
     def _accept(self, message: Append, match: int) -> None:
         state = self.state
@@ -445,8 +500,13 @@ class Raft:
             self.leadership.on_snapshot_response(message)
 
     def _on_snapshot_chunk(self, chunk: SnapshotChunk) -> None:
-        self._follow(chunk.sender)
         state = self.state
+        apart = contradiction(state, chunk)
+        is_known = chunk.index <= state.log.last_index
+        if is_known and self._turns_away(chunk.sender, apart, shows(state, chunk)):
+            return
+        if state.apart is None:
+            self._follow(chunk.sender)
         if chunk.index <= state.commit:
             self._confirm_match(chunk.sender, state.commit)
             return
@@ -466,6 +526,10 @@ class Raft:
             raise RemoteProtocolError(
                 f"snapshot {snapshot.index} arrived under the name {chunk.index}"
             )
+        apart = lacking(state, chunk.sender, snapshot)
+        if self._turns_away(chunk.sender, apart, apart is None):
+            return
+        self._follow(chunk.sender)
         state.install(snapshot)
         self._confirm_match(chunk.sender, snapshot.index)
 

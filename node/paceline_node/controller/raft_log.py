@@ -12,6 +12,9 @@ from collections.abc import Sequence
 
 from paceline_node.controller.raft_types import Config, Entry, EntryKind, Snapshot
 
+MOST_TERMS = 1000
+"""Terms that a snapshot remembers."""
+
 
 class RaftLog:
     """In-memory view of one member's log."""
@@ -88,6 +91,17 @@ class RaftLog:
                 break
             index -= 1
         return index
+
+    def snapshot_at(self, index: int, state: bytes) -> Snapshot:
+        """A snapshot of this log at ``index``, at or behind the one there is, with that state."""
+        term = self.term_at(index)
+        assert term is not None, f"no entry {index}"
+        before = self.snapshot
+        terms = list(before.terms) or [(before.term, before.index)]
+        for entry in self.slice(before.index + 1, index + 1):
+            if entry.term > terms[-1][0]:
+                terms.append((entry.term, entry.index))
+        return Snapshot(index, term, self.config_at(index), state, tuple(terms[-MOST_TERMS:]))
 
     # --- configuration ---------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""``metadata.mark``: how far this member's promises went, outside both copies of them.
+"""``metadata.mark``: how far this member's promises went, outside both copies of them, and how far
+it knew the log to be committed.
 
 Both copies of the metadata directory may be as they were some time ago: restored, or on a disk that
 lies. They agree then, and only something else can tell that a later vote, or entries that were
@@ -6,17 +7,18 @@ acknowledged, are missing. Segments are only appended to and their numbers are n
 (number, synced bytes) only grows; so does the term.
 
 One slot of 64 bytes, overwritten in place after each sync and before anybody is told; big-endian,
-the CRC-32C over all before it, the rest zeros::
+each CRC-32C over all before it, the rest zeros::
 
-    0            8            16           24        28         44        48
-    +------------+------------+------------+---------+----------+---------+-------
-    | i64 term   | i64 newest | i64 synced | i32     | its      | u32     | zeros
-    |            | segment    | bytes      | vote    | directory| crc     |
-    +------------+------------+------------+---------+----------+---------+-------
+    0            8            16           24        28         44        48           56        60
+    +------------+------------+------------+---------+----------+---------+------------+---------+--
+    | i64 term   | i64 newest | i64 synced | i32     | its      | u32     | i64        | u32     |
+    |            | segment    | bytes      | vote    | directory| crc     | committed  | crc     |
+    +------------+------------+------------+---------+----------+---------+------------+---------+--
 
-The vote is -1 for none. It costs no sync of its own: after a kill the page cache has it; for a
-power cut it rides in one of :data:`RIDE` syncs of the log. An older one says less and nothing
-wrong, as does one that is missing or rotten.
+The vote is -1 for none. Everything up to ``committed`` is committed, and durable here: no leader
+may have it replaced (RAFT 2.7). Earlier versions wrote zeros there. It costs no sync of its own:
+after a kill the page cache has it; for a power cut it rides in one of :data:`RIDE` syncs of the
+log. An older one says less and nothing wrong, as does one that is missing or rotten.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ MARK_SUFFIX = ".mark"
 RIDE = 16
 _SLOT = struct.Struct(">qqqi16s")
 _CRC = struct.Struct(">I")
+_COMMITTED = struct.Struct(">q")
+_COMMITTED_AT = _SLOT.size + _CRC.size
 _SLOT_BYTES = 64
 _NO_VOTE = (-1, bytes(16))
 
@@ -48,11 +52,13 @@ def mark_of(path: str) -> str:
 
 
 class Promised(NamedTuple):
-    """What was made durable: the hard state, the newest segment, and that many bytes of it."""
+    """What was made durable: the hard state, the newest segment, and that many bytes of it.
+    ``committed`` is how far the log is known to be committed; -1: not known."""
 
     state: HardState
     segment: int
     synced: int
+    committed: int = -1
 
     def forgotten(self, state: HardState, newest: int, size: int) -> str | None:
         """What is missing in a directory with this hard state, whose newest segment is ``newest``
@@ -114,6 +120,7 @@ def _encode(promised: Promised) -> bytes:
     state = promised.state
     vote = _NO_VOTE if state.vote is None else tuple(state.vote)
     body = _SLOT.pack(state.term, promised.segment, promised.synced, *vote)
+    body += _CRC.pack(crc32c(body)) + _COMMITTED.pack(promised.committed)
     return (body + _CRC.pack(crc32c(body))).ljust(_SLOT_BYTES, b"\0")
 
 
@@ -125,4 +132,12 @@ def _decode(slot: bytes) -> Promised | None:
         return None
     term, segment, synced, node, directory = _SLOT.unpack(body)
     vote = None if node == _NO_VOTE[0] else MemberId(NodeId(node), directory)
-    return Promised(HardState(term, vote), segment, synced)
+    return Promised(HardState(term, vote), segment, synced, _committed(slot))
+
+
+def _committed(slot: bytes) -> int:
+    end = _COMMITTED_AT + _COMMITTED.size
+    if _CRC.unpack_from(slot, end) != (crc32c(slot[:end]),):
+        return -1
+    committed: int = _COMMITTED.unpack_from(slot, _COMMITTED_AT)[0]
+    return committed

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import field
+from itertools import chain
 from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
@@ -33,18 +34,25 @@ _CRC_START = 8
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMeta(Message):
-    """What a snapshot says of itself. ``feature_level`` is the lowest level that can read it."""
+    """What a snapshot says of itself. ``feature_level`` is the lowest level that can read it;
+    ``terms`` are those of :class:`Snapshot`, term and first index in turn."""
 
     cluster_id: UUID
     feature_level: int
     index: int
     term: int
     config: Config
+    terms: tuple[int, ...] = ()
 
 
 def encode_snapshot(snapshot: Snapshot, cluster_id: UUID) -> bytes:
     meta = SnapshotMeta(
-        cluster_id, SNAPSHOT_FEATURE_LEVEL, snapshot.index, snapshot.term, snapshot.config
+        cluster_id,
+        SNAPSHOT_FEATURE_LEVEL,
+        snapshot.index,
+        snapshot.term,
+        snapshot.config,
+        tuple(chain.from_iterable(snapshot.terms)),
     ).to_bytes()
     body = struct.pack(">I", len(meta)) + meta + snapshot.state
     return MAGIC + struct.pack(">I", crc32c(body)) + body
@@ -70,7 +78,8 @@ def decode_snapshot(data: bytes, cluster_id: UUID | None) -> Snapshot:
         )
     if cluster_id is not None and meta.cluster_id != cluster_id:
         raise RemoteProtocolError(f"snapshot of cluster {meta.cluster_id}, not {cluster_id}")
-    return Snapshot(meta.index, meta.term, meta.config, data[_HEAD.size + size :])
+    terms = tuple(zip(meta.terms[::2], meta.terms[1::2], strict=False))
+    return Snapshot(meta.index, meta.term, meta.config, data[_HEAD.size + size :], terms)
 
 
 def snapshot_cluster_id(data: bytes) -> UUID:

@@ -9,6 +9,7 @@ from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import RaftMessage
 from paceline_node.controller.raft_types import (
+    Apart,
     Entry,
     HardState,
     MemberId,
@@ -32,6 +33,7 @@ class NodeState:
         hard_state: HardState,
         timing: RaftTiming,
         limits: RaftLimits,
+        known_commit: int,
     ) -> None:
         self.me = me
         self.cluster_id = cluster_id
@@ -45,6 +47,9 @@ class NodeState:
         self.role = Role.FOLLOWER
         self.leader: MemberId | None = None
         self.commit = log.snapshot.index
+        self._known_commit = known_commit
+        self.apart: Apart | None = None
+        """Why this member follows nobody: another history leads (RAFT 2.7)."""
         self.emitted = log.snapshot.index
         self.now_tick = 0
         self.sequence = 0
@@ -72,7 +77,7 @@ class NodeState:
 
     def truncate(self, index: int) -> None:
         """Drop uncommitted entries from ``index`` on; the leader's follow at once."""
-        assert index > self.commit, f"truncation at {index}, committed {self.commit}"
+        assert index > self.known_commit, f"truncation at {index}, committed {self.known_commit}"
         self.log.truncate(index)
 
     def install(self, snapshot: Snapshot) -> None:
@@ -121,6 +126,11 @@ class NodeState:
         self.effects = Effects()
         return effects
 
+    @property
+    def known_commit(self) -> int:
+        """How far the log is known to be committed, in this life of the process or a former one."""
+        return max(self.commit, self._known_commit)
+
     # --- facts -----------------------------------------------------------------------------------
 
     def is_voter(self) -> bool:
@@ -129,6 +139,8 @@ class NodeState:
     def may_campaign(self) -> bool:
         """Voters may; so may a member that an uncommitted change takes out: it can hold the only
         copy of that change, and then nobody else can win an election."""
+        if self.apart is not None:
+            return False
         return self.is_voter() or self.me in self.log.config_at(self.commit).voter_ids
 
     def leads_from(self, node: NodeId) -> bool:

@@ -118,6 +118,8 @@ class RaftStore:
         self._last = (recovery.log.last_index, recovery.log.last_term)
         self.durable_index = -1
         """The end of the log that is durable; committed or not."""
+        self.known_commit = -1 if mark.found is None else mark.found.committed
+        """How far the log is known to be committed and durable; it may be further."""
         self._highest: dict[int, int] = {}
         self._snapshots: list[int] = []
 
@@ -255,6 +257,13 @@ class RaftStore:
                 await self._append(entries)
             self._promised()
 
+    def committed(self, index: int) -> None:
+        """The log is committed and durable up to there: noted, and made durable with a sync that
+        happens anyway."""
+        if index > self.known_commit:
+            self.known_commit = index
+            self._promised()
+
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         """Store a snapshot of our own and drop what lies far enough behind it.
 
@@ -274,7 +283,8 @@ class RaftStore:
 
     def _promised(self) -> None:
         """All that was written is durable, and may be told."""
-        self._mark.write(Promised(self._hard_state, self._number, self._synced))
+        promised = Promised(self._hard_state, self._number, self._synced, self.known_commit)
+        self._mark.write(promised)
 
     async def _write_hard_state(self, state: HardState) -> None:
         path = f"{self._path}/{HARD_STATE}"

@@ -30,6 +30,21 @@ class MemberId(NamedTuple):
         return f"{self.node}@{self.directory.hex()[:8]}"
 
 
+class Start(NamedTuple):
+    """A process of a member: the count of starts of its directory, and the incarnation."""
+
+    number: int
+    incarnation: UUID
+
+    def is_before(self, other: Start) -> bool:
+        """Whether the directory was started as ``other`` since; one process comes before none of
+        its own registrations."""
+        return self.number <= other.number and self.incarnation != other.incarnation
+
+
+UNKNOWN_START = Start(0, UUID(int=0))
+
+
 @dataclass(frozen=True, slots=True)
 class Member(Message):
     """One member of the configuration with its peer address."""
@@ -112,8 +127,19 @@ class Snapshot:
     term: int
     config: Config
     state: bytes = field(repr=False)
+    terms: tuple[tuple[int, int], ...] = ()
+    """(term, its first index) of what it stands for, oldest first, as far back as is known: none of
+    a forced history (RAFT 6), which says nothing of the one before."""
+
+    def term_of(self, index: int) -> int | None:
+        """The term of the entry ``index`` that it stands for; None: not known."""
+        if index > self.index:
+            return None
+        return next((term for term, first in reversed(self.terms) if first <= index), None)
 
 
+PATIENCE_TIMEOUTS = 4
+"""Patience as a number of election timeouts: with the settings' own, four seconds."""
 EMPTY_SNAPSHOT = Snapshot(0, 0, Config(), b"")
 """Of a node that knows nothing: no voters, so it can elect nobody."""
 
@@ -135,6 +161,24 @@ class RoleInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Apart:
+    """A leader's log is another history (RAFT 2.7): entry ``index`` here is of term ``mine`` and is
+    committed, or lies below what is; the one of ``leader`` is of term ``theirs``."""
+
+    leader: MemberId
+    index: int
+    mine: int
+    theirs: int
+
+    def __str__(self) -> str:
+        return (
+            f"node {self.leader.node} leads the metadata quorum without entry {self.index} of term "
+            f"{self.mine}, which this node knows to be committed (it has one of term "
+            f"{self.theirs} there)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ReadReady:
     """Answer to a read request: the state must have applied ``index``; -1 when leadership was
     lost before a majority confirmed it."""
@@ -148,11 +192,13 @@ class RaftTiming:
     """How time passes. Election timeouts are drawn from [E, 2E).
 
     E must stay at least four times the worst loop lag, or a busy loop looks like a dead leader.
+    ``patience_ticks``: how long after its start a member waits for every voter (RAFT 2.6).
     """
 
     tick_s: float = 0.05
     heartbeat_ticks: int = 2
     election_ticks: int = 20
+    patience_ticks: int = 0
 
     def __post_init__(self) -> None:
         if self.tick_s <= 0 or self.heartbeat_ticks < 1:
@@ -167,7 +213,8 @@ class RaftTiming:
     def of(cls, *, heartbeat_ms: int, election_ms: int) -> RaftTiming:
         """From the settings' numbers; half a heartbeat is one tick."""
         tick_ms = heartbeat_ms / 2
-        return cls(tick_ms / 1000, 2, max(1, round(election_ms / tick_ms)))
+        election = max(1, round(election_ms / tick_ms))
+        return cls(tick_ms / 1000, 2, election, PATIENCE_TIMEOUTS * election)
 
 
 @dataclass(frozen=True, slots=True)

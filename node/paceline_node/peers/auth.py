@@ -59,21 +59,26 @@ class Lane(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this node is. ``cluster_id`` is None while it has yet to join a cluster."""
+    """Who this node is. ``cluster_id`` is None while it has yet to join a cluster. The last two say
+    which start of the directory this process is."""
 
     node_id: NodeId
     directory_id: UUID
     cluster_id: UUID | None
+    boot_seq: int = 0
+    incarnation_id: UUID = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """An authenticated other side."""
+    """An authenticated other side. Who was connected to does not say which start it is."""
 
     node_id: NodeId
     directory_id: UUID
     cluster_id: UUID
     lane: Lane
+    boot_seq: int = 0
+    incarnation_id: UUID = UUID(int=0)
 
 
 class Secret:
@@ -166,6 +171,8 @@ class Initiator:
             target,
             lane.value,
             nonces(NONCE_BYTES),
+            boot_seq=identity.boot_seq,
+            incarnation_id=identity.incarnation_id,
         )
         self._reply: list[Any] = []
         self._peer: Peer | None = None
@@ -231,7 +238,14 @@ class Acceptor:
         if self._channel is not None:
             self._channel.require(hello.node_id)
         self._hello = body
-        self._peer = Peer(hello.node_id, hello.directory_id, hello.cluster_id, lane)
+        self._peer = Peer(
+            hello.node_id,
+            hello.directory_id,
+            hello.cluster_id,
+            lane,
+            hello.boot_seq,
+            hello.incarnation_id,
+        )
         return self._reply()
 
     def finish(self, body: list[Any]) -> tuple[Prove, Peer]:

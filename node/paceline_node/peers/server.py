@@ -81,6 +81,11 @@ class Session:
         return self._identity.directory_id
 
     @property
+    def start(self) -> tuple[int, UUID]:
+        """Which start of that directory its process is: count and incarnation."""
+        return self._identity.boot_seq, self._identity.incarnation_id
+
+    @property
     def lane(self) -> Lane:
         return self._identity.lane
 

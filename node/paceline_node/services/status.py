@@ -21,7 +21,8 @@ from paceline_node.services.access import Access
 
 @dataclass(frozen=True, slots=True)
 class QuorumView:
-    """The metadata quorum as this node sees it. ``role``: leader, follower, candidate, learner."""
+    """The metadata quorum as this node sees it. ``role``: leader, follower, candidate, learner.
+    ``other_history`` says why it does not follow a leader that there is; empty: it does."""
 
     role: str
     term: int
@@ -29,6 +30,7 @@ class QuorumView:
     voters: tuple[NodeId, ...]
     commit_offset: int
     learners: tuple[NodeId, ...] = ()
+    other_history: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,9 @@ class StatusService:
         state = self._lifecycle.state
         if state is not BrokerState.RUNNING:
             reasons.append(f"broker is {state.value}")
-        if self._quorum().leader < 0:
+        if self._quorum().other_history:
+            reasons.append(self._quorum().other_history)
+        elif self._quorum().leader < 0:
             reasons.append("no active controller is known")
         if not self._lifecycle.session_valid:
             reasons.append("no session with a controller")

@@ -126,6 +126,11 @@ def resolve(verdict: Verdict, *, reached_durable_mark: bool) -> Verdict:
     return Verdict.TRUSTED if reached_durable_mark else Verdict.UNTRUSTED
 
 
+def next_count(previous: Incarnation | None, wall_ms: int) -> int:
+    """The count of starts of the process that finds this file."""
+    return 1 + (wall_ms if previous is None else previous.boot_seq)
+
+
 def begin(previous: Incarnation | None, verdict: Verdict, *, wall_ms: int = 0) -> Incarnation:
     """The state to write before registering. Raises ValueError for an undecided verdict.
 
@@ -135,10 +140,10 @@ def begin(previous: Incarnation | None, verdict: Verdict, *, wall_ms: int = 0) -
     """
     if verdict is Verdict.UNDECIDED:
         raise ValueError("recover the logs and resolve the verdict first")
-    before = previous or Incarnation(boot_seq=wall_ms)
+    before = previous or Incarnation()
     return replace(
         before,
-        boot_seq=before.boot_seq + 1,
+        boot_seq=next_count(previous, wall_ms),
         tainted=before.tainted or verdict is Verdict.UNTRUSTED,
         clean=False,
     )

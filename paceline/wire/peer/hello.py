@@ -38,7 +38,8 @@ UNKNOWN_CLUSTER = UUID(int=0)
 @dataclass(frozen=True, slots=True)
 class Hello(Message):
     """First frame of a connection. ``target`` is the node the initiator means to reach, -1 when it
-    knows an address only; ``lane`` names what the connection is for."""
+    knows an address only; ``lane`` names what the connection is for. ``boot_seq`` and
+    ``incarnation_id`` say which start of its directory the process is; 0 where that is not said."""
 
     version: int
     cluster_id: UUID
@@ -47,6 +48,8 @@ class Hello(Message):
     target: NodeId
     lane: str
     nonce: bytes
+    boot_seq: int = 0
+    incarnation_id: UUID = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)

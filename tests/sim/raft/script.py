@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 
 from paceline_cluster.sim.raft.durable import CLUSTER, Durable, member
 from paceline_node.controller.raft import Raft
@@ -54,9 +55,10 @@ class ScriptNode:
             CLUSTER,
             self.durable.log(),
             self.durable.hard_state,
-            timing=TIMING,
+            timing=self.script.timing,
             rng=random.Random(self.number * 1000 + self.lives),
             limits=LIMITS,
+            known_commit=self.durable.known_commit,
         )
 
     @property
@@ -89,7 +91,10 @@ class ScriptNode:
 class Script:
     """The stage."""
 
-    def __init__(self, voters: int, *, learners: Iterable[int] = ()) -> None:
+    def __init__(
+        self, voters: int, *, learners: Iterable[int] = (), timing: RaftTiming = TIMING
+    ) -> None:
+        self.timing = timing
         config = Config(
             tuple(member(number) for number in range(voters)),
             tuple(member(number) for number in learners),
@@ -128,6 +133,7 @@ class Script:
             node.pending.append(effects)
             if number not in self.hold:
                 self.persist(number)
+        node.durable.known_commit = max(node.durable.known_commit, node.core.durable_commit)
 
     def persist(self, number: int, count: int | None = None) -> None:
         """Finish the oldest ``count`` writes of a node (all by default)."""
@@ -212,6 +218,15 @@ class Script:
         self.down.discard(number)
         self.nodes[number].boot()
 
+    def copy_of(self, number: int) -> Durable:
+        """What a node's disk holds now."""
+        return deepcopy(self.nodes[number].durable)
+
+    def age(self, number: int, copy: Durable) -> None:
+        """Back on its disk as it was some time ago."""
+        self.nodes[number].durable = copy
+        self.restart(number)
+
     def wipe(self, number: int) -> None:
         """Back with an empty disk and a new identity."""
         node = self.nodes[number]
@@ -226,10 +241,7 @@ class Script:
         """A node stores a snapshot of all it has applied."""
         node = self.nodes[number]
         index = node.commit
-        term = node.core.log.term_at(index)
-        assert term is not None
-        state = b"state at %d " % index * 3
-        snapshot = Snapshot(index, term, node.core.log.config_at(index), state)
+        snapshot = node.core.log.snapshot_at(index, b"state at %d " % index * 3)
         node.durable.compact(snapshot, LIMITS.keep_entries)
         node.core.compacted(snapshot)
 

@@ -150,12 +150,24 @@ def test_malformed_hellos() -> None:
     with pytest.raises(UnsupportedVersion):
         acceptor().reply([0, *hello[1:]])
     with pytest.raises(InvalidRequest, match="unknown lane 'express'"):
-        acceptor().reply([*hello[:5], "express", hello[6]])
+        acceptor().reply([*hello[:5], "express", *hello[6:]])
     with pytest.raises(RemoteProtocolError, match="nonce of 3 bytes"):
         acceptor().reply([*hello[:6], b"abc"])
-    for length in range(len(hello)):
+    for length in range(7):
         with pytest.raises(RemoteProtocolError):
             acceptor().reply(hello[:length])
+
+
+def test_the_acceptor_learns_which_start_the_other_side_is() -> None:
+    me = Identity(NodeId(1), UUID(int=1), CLUSTER, 7, UUID(int=70))
+    asking, answering = initiator(me), acceptor()
+    reply = answering.reply(asking.hello().pack())
+    _, peer = answering.finish(asking.prove(reply.pack()).pack())
+    assert (peer.boot_seq, peer.incarnation_id) == (7, UUID(int=70))
+
+
+def test_a_version_that_does_not_say_which_start_it_is_is_answered() -> None:
+    assert acceptor().reply(initiator().hello().pack()[:7]).node_id == 2
 
 
 def test_what_is_proved_is_what_is_on_the_wire() -> None:

@@ -15,7 +15,15 @@ from paceline.types import NodeId
 from paceline_cluster.sim.raft.durable import CLUSTER, member
 from paceline_node.controller.quorum import Quorum, QuorumSettings
 from paceline_node.controller.raft_store import RaftStore, write_bootstrap, write_newcomer
-from paceline_node.controller.raft_types import Config, Member, MemberId, RaftTiming, RoleInfo
+from paceline_node.controller.raft_types import (
+    UNKNOWN_START,
+    Config,
+    Member,
+    MemberId,
+    RaftTiming,
+    RoleInfo,
+    Start,
+)
 from paceline_node.env import Env
 from paceline_node.storage.memory import MemoryDisk
 
@@ -68,6 +76,7 @@ class Node:
         self.configs: list[Config] = []
         self.quorum: Quorum | None = None
         self.failure: BaseException | None = None
+        self.start = UNKNOWN_START
         self.scope = trio.CancelScope()
         self.ended = trio.Event()
 
@@ -102,6 +111,7 @@ class Node:
             send=self._send,
             on_role=self.roles.append,
             on_config=self.configs.append,
+            registered=lambda _, member: self.cluster.registered.get(member),
         )
         self.quorum = quorum
         try:
@@ -128,6 +138,7 @@ class Cluster:
         self.settings = settings
         self.nodes: dict[int, Node] = {}
         self.cuts: set[tuple[int, int]] = set()
+        self.registered: dict[MemberId, Start] = {}
         self.sent = 0
 
     async def format(self, number: int, voters: Sequence[int]) -> None:
@@ -168,7 +179,7 @@ class Cluster:
         node = self.nodes.get(to)
         if (sender, to) in self.cuts or node is None or node.quorum is None:
             return
-        node.quorum.receive(NodeId(sender), data)
+        node.quorum.receive(NodeId(sender), data, self.nodes[sender].start)
 
     def cut(self, number: int) -> None:
         for other in self.nodes:

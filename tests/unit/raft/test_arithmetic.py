@@ -324,7 +324,7 @@ def test_plan_updates_an_address() -> None:
 
 
 def test_timing_is_checked() -> None:
-    assert RaftTiming.of(heartbeat_ms=40, election_ms=300) == RaftTiming(0.02, 2, 15)
+    assert RaftTiming.of(heartbeat_ms=40, election_ms=300) == RaftTiming(0.02, 2, 15, 60)
     with pytest.raises(ConfigurationError, match="two heartbeats"):
         RaftTiming.of(heartbeat_ms=100, election_ms=150)
     with pytest.raises(ConfigurationError, match="positive"):

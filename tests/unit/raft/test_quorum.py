@@ -50,12 +50,46 @@ async def test_who_starts_does_not_wait_for_a_timeout(autojump_clock: MockClock)
         assert trio.current_time() - start < 0.05
         for number in range(3):
             await cluster.kill(number)
-        await cluster.start(2)
-        await trio.sleep(0.3)
-        await cluster.start(0)
+        for number in (2, 0, 1):
+            await trio.sleep(0.3)
+            await cluster.start(number)
         start = trio.current_time()
         await cluster.elect()
         assert trio.current_time() - start < 0.15, "at most one heartbeat until it asks again"
+
+
+async def test_who_starts_waits_for_a_silent_voter_with_patience(
+    autojump_clock: MockClock,
+) -> None:
+    """It may be the only one that has everything. Then the two go on, in terms above its own."""
+    async with cluster_of(3) as cluster:
+        leader = await cluster.elect()
+        term = leader.live.term
+        for number in range(3):
+            await cluster.kill(number)
+        await cluster.start(2)
+        await cluster.start(0)
+        await trio.sleep(3.9)
+        assert cluster.leader() is None
+        again = await cluster.elect()
+        assert again.live.term > term + 1000
+
+
+async def test_a_failover_waits_for_nobody(autojump_clock: MockClock) -> None:
+    """Neither in processes that run for long, nor in one that was started just now and has caught
+    up with the leader that dies."""
+    async with cluster_of(3) as cluster:
+        leader = await cluster.elect()
+        follower = (leader.number + 1) % 3
+        await cluster.kill(follower)
+        await cluster.start(follower)
+        await cluster.commit(leader, b"a")
+        await cluster.until(lambda: cluster.nodes[follower].machine.values == [b"a"])
+        await cluster.kill(leader.number, notify=True)
+        start = trio.current_time()
+        again = await cluster.elect()
+        assert trio.current_time() - start < 0.5
+        assert again.live.term < 1000
 
 
 async def test_who_starts_beside_a_leader_disturbs_nobody(autojump_clock: MockClock) -> None:

@@ -32,13 +32,14 @@ def member_id(node: int, disk: int = 0) -> MemberId:
 
 
 class Durable:
-    """Stable storage of one disk."""
+    """Stable storage of one disk. ``known_commit`` is what its mark says."""
 
     def __init__(self, snapshot: Snapshot = EMPTY_SNAPSHOT, term: int = 0) -> None:
         self.hard_state = HardState(term)
         self.snapshot = snapshot
         self.base = (snapshot.index, snapshot.term)
         self.entries: list[Entry] = []
+        self.known_commit = -1
 
     def write(self, effects: Effects) -> None:
         """Make one batch durable."""

@@ -69,6 +69,7 @@ class Node:
         world = self.world
         self.life += 1
         self.alive = True
+        self.booted_at = world.now
         self.unsynced: deque[Effects] = deque()
         self.syncing = False
         self.leading = False
@@ -81,6 +82,7 @@ class Node:
             timing=world.profile.timing,
             rng=random.Random(world.rng.getrandbits(64)),
             limits=world.profile.limits,
+            known_commit=self.durable.known_commit,
         )
         self.applied = self.durable.snapshot.index
         self.digest = world.digest_of(self.durable.snapshot)
@@ -178,16 +180,15 @@ class Node:
         if sequence:
             self.core.persisted(sequence)
             self.settle()
+        self.durable.known_commit = max(self.durable.known_commit, self.core.durable_commit)
         self._begin_sync()
 
     def _maybe_snapshot(self) -> None:
         if self.applied - self.snapshot_index < self.world.profile.snapshot_every:
             return
         self.snapshot_index = self.applied
-        term = self.core.log.term_at(self.applied)
-        assert term is not None
         state = b"%d %d " % (self.applied, self.digest) + b"x" * 300
-        snapshot = Snapshot(self.applied, term, self.core.log.config_at(self.applied), state)
+        snapshot = self.core.log.snapshot_at(self.applied, state)
         self.world.later(self.world.rng.uniform(1, 60), self.on_snapshot, snapshot, self.life)
 
     def on_snapshot(self, snapshot: Snapshot, life: int) -> None:

@@ -50,7 +50,7 @@ class World:
         self.cuts: set[tuple[int, int]] = set()
         voters = tuple(member(number) for number in range(self.profile.voters))
         bootstrap = Snapshot(1, 1, Config(voters), b"1 0 ")
-        self.checker = Checker(bootstrap)
+        self.checker = self.make_checker(bootstrap)
         self.nodes: dict[int, Node] = {}
         self.disks: dict[MemberId, Durable] = {}
         self.lost: set[MemberId] = set()
@@ -62,6 +62,10 @@ class World:
         self.later(0, self.on_workload)
         self.later(300, self.on_plan)
         self.later(self.profile.fault_every_ms, self.on_fault)
+
+    def make_checker(self, bootstrap: Snapshot) -> Checker:
+        """What looks on."""
+        return Checker(bootstrap)
 
     def _place(self, number: int, disk: int, durable: Durable) -> None:
         node = Node(self, number, disk, durable)

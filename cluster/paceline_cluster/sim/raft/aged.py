@@ -1,0 +1,173 @@
+"""One member's disk as it was some time ago, and all members restarting in any order.
+
+Nobody can tell such a disk from within (RAFT 2.6), so what was committed may be lost: where whoever
+has it stays away for longer than the others are patient. Never otherwise, and never without a word
+when it comes back (RAFT 2.7).
+"""
+
+from __future__ import annotations
+
+import random
+from copy import deepcopy
+
+from paceline_cluster.sim.raft.checks import Checker, Violation
+from paceline_cluster.sim.raft.durable import Durable
+from paceline_cluster.sim.raft.node import Node
+from paceline_cluster.sim.raft.profile import Profile
+from paceline_cluster.sim.raft.world import World
+from paceline_node.controller.raft import Raft
+from paceline_node.controller.raft_types import Entry, RaftLimits, RaftTiming, Snapshot
+
+ELECTION_TICKS = 6
+PATIENCE_TICKS = 4 * ELECTION_TICKS
+TICK_MS = 50.0
+_HEARD_MS = 3 * ELECTION_TICKS * TICK_MS
+"""After so long a process that runs has been asked, or has asked the others."""
+
+
+def aged_profile(rng: random.Random) -> Profile:
+    """Three voters that stay; how rough their lives are is drawn."""
+    return Profile(
+        nodes=3,
+        voters=3,
+        delay_ms=rng.choice((1.0, 5.0)),
+        sync_ms=rng.choice((0.2, 2.0, 10.0)),
+        fault_every_ms=rng.choice((400.0, 1500.0)),
+        propose_every_ms=rng.choice((25.0, 100.0)),
+        snapshot_every=rng.choice((5, 40, 1000)),
+        membership=False,
+        limits=RaftLimits(keep_entries=rng.choice((0, 5, 1000)), append_entries=4),
+        timing=RaftTiming(TICK_MS / 1000, 1, ELECTION_TICKS, PATIENCE_TICKS),
+    )
+
+
+class AgedChecker(Checker):
+    """Knows which losses no rule can prevent."""
+
+    def __init__(self, bootstrap: Snapshot, world: AgedWorld) -> None:
+        super().__init__(bootstrap)
+        self._world = world
+        self.lost: dict[int, Entry] = {}
+
+    def on_leader(self, core: Raft) -> None:
+        if self._world.is_aged and self._lacks(core, self.last_committed):
+            self._judge(core)
+            self._fork(core)
+        super().on_leader(core)
+
+    def _lacks(self, core: Raft, index: int) -> bool:
+        if index not in self.committed or index <= core.log.base_index:
+            return False
+        return core.log.term_at(index) != self.committed[index].term
+
+    def _judge(self, core: Raft) -> None:
+        """Raise Violation if this leader could have been avoided."""
+        if core.state.now_tick < PATIENCE_TICKS:
+            raise Violation(f"{core.state.me} lost what is committed without any patience")
+        entry = self.committed[self.last_committed]
+        for node in self._world.nodes.values():
+            has = node.durable.has(entry.index, entry.term)
+            if has and node.alive and self._world.now > node.booted_at + _HEARD_MS:
+                raise Violation(f"{core.state.me} leads though {node.id} has {entry}")
+
+    def _fork(self, core: Raft) -> None:
+        while self._lacks(core, self.last_committed):
+            self.lost.setdefault(self.last_committed, self.committed.pop(self.last_committed))
+            del self.digests[self.last_committed]
+            self.last_committed -= 1
+        last = self.committed.get(self.last_committed)
+        self.committed_in = 0 if last is None else last.term
+
+
+class AgedWorld(World):
+    """An ordinary life, a copy of one disk, another node going away, the end of all, and a start
+    with that copy."""
+
+    checker: AgedChecker
+
+    def __init__(self, seed: int, *, core_type: type[Raft] = Raft) -> None:
+        self.is_aged = False
+        rng = random.Random(seed)
+        super().__init__(seed, profile=aged_profile(rng), core_type=core_type)
+        self._victim = rng.randrange(3)
+        self._away = (self._victim + rng.randint(1, 2)) % 3
+        self._stopped: set[int] = set()
+        self._copy: Durable | None = None
+        self.known: dict[int, int] = {}
+        copied = rng.uniform(2000, 5000)
+        away = copied + rng.uniform(-500, 1500)
+        down = max(copied, away) + rng.uniform(200, 3000)
+        self.later(copied, self._take_copy)
+        self.later(away, self._stop, self._away)
+        self.later(down, self._age, [rng.uniform(0, 3 * PATIENCE_TICKS * TICK_MS) for _ in "abc"])
+
+    def make_checker(self, bootstrap: Snapshot) -> Checker:
+        return AgedChecker(bootstrap, self)
+
+    def wipe_node(self, node: Node) -> None:
+        """One bad disk at a time."""
+
+    def _take_copy(self) -> None:
+        self._copy = deepcopy(self.nodes[self._victim].durable)
+
+    def _stop(self, number: int) -> None:
+        self._stopped.add(number)
+        if self.nodes[number].alive:
+            self.nodes[number].crash()
+
+    def restart(self, node: Node, wipe: bool) -> None:
+        if node.number not in self._stopped and not node.alive:
+            super().restart(node, wipe)
+
+    def _age(self, waits: list[float]) -> None:
+        self.quiet = True
+        self.cuts.clear()
+        for node in self.nodes.values():
+            self._stop(node.number)
+            node.paused_until = 0.0
+            self.known[node.number] = node.durable.known_commit
+        victim = self.nodes[self._victim]
+        assert self._copy is not None
+        victim.durable = self.disks[victim.id] = self._copy
+        self.known[self._victim] = self._copy.known_commit
+        self.is_aged = True
+        for node, wait in zip(self.nodes.values(), waits, strict=True):
+            self.later(wait, self._boot, node)
+
+    def _boot(self, node: Node) -> None:
+        node.boot()
+        node.core.campaign()
+        node.settle()
+
+    def finish(self) -> None:
+        """Who knew of what is lost stands apart and has it; all others go on together."""
+        lost = self.checker.lost
+        if not lost:
+            super().finish()
+            return
+        self.run(self.now + 5000)
+        first = min(lost)
+        apart = {number for number, known in self.known.items() if known >= first}
+        for number, node in self.nodes.items():
+            if (node.core.state.apart is not None) != (number in apart):
+                raise Violation(f"{node.id}: apart is {node.core.state.apart}, lost is {first}")
+            if number not in apart:
+                continue
+            for index in range(first, self.known[number] + 1):
+                if not node.durable.has(index, lost[index].term):
+                    raise Violation(f"{node.id} was overwritten: {lost[index]}")
+        before = self.checker.last_committed
+        self.run(self.now + 10_000)
+        if self.checker.last_committed <= before:
+            raise Violation(f"nothing is committed after {before}")
+
+
+def simulate_aged(seed: int, *, core_type: type[Raft] = Raft) -> AgedWorld:
+    """One run. Raises Violation, with the seed, when an invariant breaks."""
+    world = AgedWorld(seed, core_type=core_type)
+    try:
+        world.run(25_000)
+        world.finish()
+    except (AssertionError, KeyError) as error:
+        raise Violation(f"seed {seed} at {world.now:.0f} ms: {error!r}") from error
+    return world

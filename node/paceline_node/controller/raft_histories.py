@@ -1,0 +1,62 @@
+"""Whether a leader's log is another history than what is known to be committed here (RAFT 2.7).
+
+A leader that was elected by disks that tell the truth has every committed entry. One that has not
+was elected with the vote of a disk that had gone back in time. Pure.
+"""
+
+from __future__ import annotations
+
+from paceline_node.controller.raft_messages import Append, SnapshotChunk
+from paceline_node.controller.raft_state import NodeState
+from paceline_node.controller.raft_types import Apart, MemberId, Snapshot
+
+
+def explained(apart: Apart) -> str:
+    """What is wrong, and the ways on, for operators."""
+    return (
+        f"{apart}; the disk of a voter was an older copy. Nothing is changed here. To go on with "
+        "this node's metadata, stop all nodes, run 'paceline metadata force-quorum' on its "
+        "directory alone and format the other voters with --replace; to give it up, format this "
+        "one: paceline node format --replace"
+    )
+
+
+def contradiction(state: NodeState, message: Append | SnapshotChunk) -> Apart | None:
+    """What the message says otherwise than what is committed here; None: nothing. Where terms are
+    equal the content decides: disks that went back in time may give out a term twice."""
+    log, known = state.log, state.known_commit
+    if isinstance(message, SnapshotChunk):
+        return _differs(state, message.sender, message.index, message.snapshot_term)
+    found = _differs(state, message.sender, message.prev_index, message.prev_term)
+    for entry in message.entries:
+        if found is not None or entry.index > min(known, log.last_index):
+            break
+        found = _differs(state, message.sender, entry.index, entry.term)
+        if found is None and entry.index > log.base_index and log.entry(entry.index) != entry:
+            found = Apart(message.sender, entry.index, entry.term, entry.term)
+    return found
+
+
+def lacking(state: NodeState, leader: MemberId, snapshot: Snapshot) -> Apart | None:
+    """What a snapshot that replaces all that is here was made without; None: nothing that it would
+    tell. A forced history says nothing of the one before it, and replaces it."""
+    index = min(state.known_commit, state.log.last_index)
+    theirs = snapshot.term_of(index)
+    return None if theirs is None else _differs(state, leader, index, theirs)
+
+
+def shows(state: NodeState, message: Append | SnapshotChunk) -> bool:
+    """Whether the message proves that its sender has all that is known to be committed here."""
+    if isinstance(message, SnapshotChunk):
+        index, term = message.index, message.snapshot_term
+    else:
+        index, term = message.prev_index, message.prev_term
+    return index >= state.known_commit and state.log.term_at(index) == term
+
+
+def _differs(state: NodeState, leader: MemberId, index: int, theirs: int) -> Apart | None:
+    mine = state.log.term_at(index)
+    if index > state.known_commit or mine in (None, theirs):
+        return None
+    assert mine is not None
+    return Apart(leader, index, mine, theirs)

@@ -1,0 +1,60 @@
+"""Seeded runs in which one member's disk goes back in time and all restart in any order; and rules
+broken, which seeds must find. PACELINE_SEEDS as in test_random.py, a quarter of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from paceline_cluster.sim.raft.aged import simulate_aged
+from paceline_cluster.sim.raft.checks import Violation
+from paceline_node.controller import raft
+from paceline_node.controller.raft import Raft
+from paceline_node.controller.raft_state import NodeState
+
+SEEDS = max(1, int(os.environ.get("PACELINE_SEEDS", "200")) // 4)
+FIRST = int(os.environ.get("PACELINE_FIRST_SEED", "0"))
+
+
+def test_an_old_disk() -> None:
+    worlds = [simulate_aged(seed) for seed in range(FIRST, FIRST + SEEDS)]
+    if SEEDS >= 25:
+        lossy = [world for world in worlds if world.checker.lost]
+        assert lossy, "what no rule can prevent has happened"
+        assert len(lossy) < len(worlds) / 2
+
+
+def is_caught(seeds: int, run: Callable[[int], object] = simulate_aged) -> bool:
+    for seed in range(seeds):
+        try:
+            run(seed)
+        except Violation:
+            return True
+    return False
+
+
+def test_no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Raft, "_is_stalled", lambda _: False)
+    assert is_caught(SEEDS)
+
+
+def test_another_history_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def truncate(self: NodeState, index: int) -> None:
+        self.log.truncate(index)
+
+    monkeypatch.setattr(raft, "contradiction", lambda *_: None)
+    monkeypatch.setattr(raft, "lacking", lambda *_: None)
+    monkeypatch.setattr(NodeState, "truncate", truncate)
+    assert is_caught(SEEDS)
+
+
+def test_what_is_committed_is_forgotten_in_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NodeState, "known_commit", property(lambda self: self.commit))
+    assert is_caught(SEEDS)
+
+
+def test_terms_that_the_silent_have_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raft, "TERMS_AHEAD", 0)
+    assert is_caught(SEEDS)

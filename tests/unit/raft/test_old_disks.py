@@ -1,0 +1,158 @@
+"""The driver where a voter's disk went back in time: the vote of an earlier start, what the mark
+says of the commit, and how a member that follows nobody says so (RAFT 2.7 and 2.8)."""
+
+from __future__ import annotations
+
+import copy
+from uuid import UUID
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock
+
+from paceline.types import NodeId
+from paceline.wire.checksum import crc32c
+from paceline_cluster.sim.raft.durable import CLUSTER, member, member_id
+from paceline_node.controller import raft_mark
+from paceline_node.controller.raft_mark import Promised, PromiseMark, mark_of
+from paceline_node.controller.raft_store import RaftStore
+from paceline_node.controller.raft_types import HardState, Start
+from paceline_node.storage.memory import MemoryDisk
+from tests.unit.raft.cluster import Cluster, cluster_of
+
+PATH = "metadata"
+LATER = Start(2, UUID(int=2))
+
+
+async def only(cluster: Cluster, *numbers: int) -> None:
+    """These nodes start, one after the other; all others are down."""
+    for number in list(cluster.nodes):
+        await cluster.kill(number)
+    for number in numbers:
+        await cluster.start(number)
+
+
+async def test_an_earlier_start_neither_gets_nor_lends_a_vote(autojump_clock: MockClock) -> None:
+    async with cluster_of(3) as cluster:
+        leader = await cluster.elect()
+        await cluster.commit(leader, b"a")
+        await cluster.agree([b"a"], [0, 1, 2])
+        cluster.registered[member_id(0)] = LATER
+        cluster.nodes[0].start = Start(1, UUID(int=9))
+        with capture_logs() as logs:
+            await only(cluster, 0, 2)
+            await trio.sleep(30)
+        assert cluster.leader() is None
+        told = [each for each in logs if "old copy" in each["event"]]
+        assert [(each["node"], each["start"], each["registered"]) for each in told] == [(2, 1, 2)]
+        await cluster.start(1)
+        assert (await cluster.elect()).number in (1, 2)
+
+
+@pytest.mark.parametrize("start", [LATER, Start(3, UUID(int=3))], ids=["itself", "a later one"])
+async def test_a_registered_process_and_its_successor_vote(
+    autojump_clock: MockClock, start: Start
+) -> None:
+    async with cluster_of(3) as cluster:
+        await cluster.elect()
+        cluster.registered[member_id(0)] = LATER
+        cluster.nodes[0].start = start
+        await only(cluster, 0, 2)
+        await cluster.elect()
+
+
+async def test_a_member_that_stands_apart_says_so_and_keeps_what_it_has(
+    autojump_clock: MockClock,
+) -> None:
+    """The disk of 0 goes back in time; 2 was away; 1 has what the first two committed."""
+    async with cluster_of(3) as cluster:
+        leader = await cluster.elect()
+        await cluster.commit(leader, b"early")
+        await cluster.agree([b"early"], [0, 1, 2])
+        await cluster.kill(0)
+        old = copy.deepcopy(cluster.nodes[0].disk)
+        await cluster.start(0)
+        await cluster.kill(2)
+        leader = await cluster.elect(within_s=10)
+        await cluster.commit(leader, b"late")
+        await cluster.commit(leader, b"later")
+        await cluster.agree([b"early", b"late", b"later"], [0, 1])
+        await only(cluster)
+        cluster.nodes[0].disk = old
+        with capture_logs() as logs:
+            await cluster.start(0)
+            await cluster.start(2)
+            leader = await cluster.elect(within_s=10)
+            await cluster.commit(leader, b"other")
+            await cluster.start(1)
+            await cluster.until(lambda: bool(cluster.nodes[1].live.other_history))
+            await trio.sleep(10)
+        assert "force-quorum" in cluster.nodes[1].live.other_history
+        assert "node format --replace" in cluster.nodes[1].live.other_history
+        assert f"node {leader.number} leads" in cluster.nodes[1].live.other_history
+        assert [each["log_level"] for each in logs if "does not follow" in each["event"]] == [
+            "error"
+        ]
+        assert b"other" not in cluster.nodes[1].machine.values
+        assert leader.live.is_leader
+        assert not leader.live.other_history
+        await cluster.agree([b"early", b"other"], [0, 2])
+        await cluster.kill(1)
+        store = await RaftStore.open(cluster.nodes[1].disk, PATH, CLUSTER)
+        store.close()
+        log = store.recovery.log
+        data = [entry.data for entry in log.slice(log.base_index + 1, log.last_index + 1)]
+        assert any(b"later" in each for each in data)
+        assert not any(b"other" in each for each in data)
+
+
+async def test_the_mark_says_how_far_the_log_is_committed(autojump_clock: MockClock) -> None:
+    async with cluster_of(3) as cluster:
+        leader = await cluster.elect()
+        await cluster.commit(leader, b"a", b"b")
+        index = leader.live.commit_index
+        await cluster.until(
+            lambda: all(node.live.commit_index >= index for node in cluster.nodes.values())
+        )
+        await only(cluster)
+        for node in cluster.nodes.values():
+            store = await RaftStore.open(node.disk, PATH, CLUSTER)
+            store.close()
+            assert store.known_commit == index
+            assert store.recovery.log.last_index >= index
+
+
+PROMISED = Promised(HardState(7, member(1).id), 3, 99, 42)
+
+
+async def test_a_mark_of_an_earlier_version_knows_no_commit() -> None:
+    disk = MemoryDisk()
+    mark = await PromiseMark.open(disk, PATH)
+    mark.write(PROMISED)
+    mark.close()
+    mark = await PromiseMark.open(disk, PATH)
+    mark.close()
+    assert mark.found == PROMISED
+    file = await disk.open(mark_of(PATH))
+    body = file.pread(44, 0)
+    file.pwrite((body + crc32c(body).to_bytes(4, "big")).ljust(64, b"\0"), 0)
+    file.close()
+    mark = await PromiseMark.open(disk, PATH)
+    mark.close()
+    assert mark.found == PROMISED._replace(committed=-1)
+
+
+def test_an_earlier_version_reads_a_mark_of_this_one() -> None:
+    slot = raft_mark._encode(PROMISED)
+    assert len(slot) == 64
+    assert slot[44:48] == crc32c(slot[:44]).to_bytes(4, "big")
+    assert NodeId(1) == PROMISED.state.vote.node  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("at", range(64))
+def test_a_rotten_mark_says_less_and_nothing_wrong(at: int) -> None:
+    slot = bytearray(raft_mark._encode(PROMISED))
+    slot[at] ^= 0x10
+    found = raft_mark._decode(bytes(slot))
+    assert found in (None, PROMISED, PROMISED._replace(committed=-1))
