@@ -76,7 +76,7 @@ def test_needs_nothing():
     assert "paceline cluster" in output
     assert "orders/0: leader 0" in output
     assert "left open by the test: thread paceline-client" in output
-    assert "paceline(nodes=3, settings={})" in output
+    assert "paceline(nodes=3, settings={}, tls=False)" in output
 
 
 def test_a_fixture_that_fails_shows_the_cluster_and_a_test_that_passes_shows_nothing(
