@@ -17,7 +17,7 @@ from paceline_cluster.sim.plan import ForeignClient
 from paceline_node.groups.cursus_groups import CursusGroups, cursus_key
 from paceline_node.listeners.cursus import produce as cursus_produce
 from paceline_node.listeners.cursus.readers import GroupReaders
-from paceline_node.replication.partition import Partition
+from paceline_node.replication.appends import Appends
 from paceline_node.services import sequenced_records
 from paceline_node.services.sequenced_records import RecordsWish
 from paceline_node.state_machines.replica import MachineReplica
@@ -63,10 +63,10 @@ def _all_are_new(numbers: Sequence[object], *_: object) -> list[int]:
     return list(range(len(numbers)))
 
 
-_produce = Partition.produce
+_produce = Appends.produce
 
 
-def _repetitions_need_nobody(self: Partition, batches: Any, headers: Any, **options: Any) -> None:
+def _repetitions_need_nobody(self: Appends, batches: Any, headers: Any, **options: Any) -> None:
     if not headers:
         options["acks"] = Acks.LEADER
     _produce(self, batches, headers, **options)
@@ -99,7 +99,7 @@ FOUND = (
     ),
     ForeignClientMutant(
         "what is said again is acknowledged at once",
-        _set(Partition, "produce", _repetitions_need_nobody),
+        _set(Appends, "produce", _repetitions_need_nobody),
         depose,
         "",
     ),
