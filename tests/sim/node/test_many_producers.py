@@ -29,6 +29,7 @@ from paceline_cluster.sim.keeping.memories import differing_memories
 from paceline_cluster.sim.plan import ForeignClient, Plan
 from paceline_cluster.sim.workload import wall_ms, while_connected
 from paceline_node.replication import producer_quota
+from paceline_node.replication.appends import Appends
 from paceline_node.replication.partition import Partition
 from paceline_node.replication.producer_quota import ProducerQuota
 from paceline_node.storage.producer_state import ProducerKey
@@ -219,7 +220,7 @@ def test_who_opens_very_many_harms_nobody_else() -> None:
     play(a_crowd, plan())
 
 
-def _forgotten_here_only(self: Partition, keys: Sequence[ProducerKey]) -> None:
+def _forgotten_here_only(self: Appends, keys: Sequence[ProducerKey]) -> None:
     """Nobody else is told."""
     record = self.log.producers.eviction(keys, wall_ms())
     header = read_header(record)
@@ -244,7 +245,7 @@ def _open_ones_go() -> Iterator[None]:
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            lambda: mock.patch.object(Partition, "_forget", _forgotten_here_only),
+            lambda: mock.patch.object(Appends, "_forget", _forgotten_here_only),
             id="only the leader forgets",
         ),
         pytest.param(

@@ -17,7 +17,7 @@ from paceline_cluster.checker import events
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.plan import Plan
 from paceline_node.groups.transactional import TransactionalOffsets
-from paceline_node.replication.partition import Partition
+from paceline_node.replication.readers import Readers
 from paceline_node.storage.transactions import TransactionIndex
 from paceline_node.transaction_names import TransactionKey
 from paceline_node.transactions.keys import TRANSACTIONS_TOPIC
@@ -52,8 +52,8 @@ def test_aborted_records_that_readers_are_given_are_found() -> None:
 
 
 def test_reading_beyond_what_is_decided_is_found() -> None:
-    to_the_high_watermark = property(lambda self: self.replica.high_watermark)
-    with mock.patch.object(Partition, "last_stable_offset", to_the_high_watermark):
+    to_the_high_watermark = property(lambda self: self._replica.high_watermark)
+    with mock.patch.object(Readers, "last_stable_offset", to_the_high_watermark):
         find(some_transactions, plan(), "read but not committed")
 
 
