@@ -117,11 +117,22 @@ def is_longer(
     return (position.last_fetched_epoch, position.fetch_offset) > mine
 
 
-def awaits_complete(
-    registration: PartitionRegistration, node: NodeId, ran_s: float, patience_s: float
+def awaits_others(
+    registration: PartitionRegistration,
+    node: NodeId,
+    *,
+    ran_s: float,
+    longer_s: float,
+    patience_s: float,
 ) -> bool:
-    """Whether ``node`` must not join the ISR yet: others count as complete, and it does not. With
-    it the leader could commit something before it was compared with any of them."""
-    if registration.recovery != RECOVERY_UNCONFIRMED or node in registration.elr:
+    """Whether ``node`` must not join the ISR yet, for with it the leader could commit something.
+
+    Others count as complete, and it does not: the leader, whose process runs for ``ran_s``, is to
+    be compared with one of them first. Or a longer log was heard of ``longer_s`` ago (infinite:
+    never): who has it is about to lead, unless the word of that is lost and it is gone for good.
+    """
+    if registration.recovery != RECOVERY_UNCONFIRMED:
         return False
-    return bool(registration.elr) and ran_s < patience_s
+    if longer_s < patience_s:
+        return True
+    return node not in registration.elr and bool(registration.elr) and ran_s < patience_s

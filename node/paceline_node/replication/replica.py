@@ -95,6 +95,7 @@ class Replica:
         """The log start as a restart would find it at least."""
         self._brokers: Brokers = {}
         self._started_at = math.inf
+        self._heard_longer_at = -math.inf
         self._clamp(high_watermark)
 
     @property
@@ -256,6 +257,8 @@ class Replica:
         no news of the follower."""
         check = self.check_fetch(sender, position)
         if check is not ACCEPTED:
+            if check.follower_is_longer:
+                self._heard_longer_at = now
             return check
         leader = self.leader
         assert leader is not None
@@ -273,8 +276,12 @@ class Replica:
         leader.followers[sender.node].log_start = position.log_start_offset
         if position.log_start_offset > self.log.log_start_offset:  # deleted, and forgotten here
             self.log.advance_start(min(leader.others_begin_at(alone=-1), self.high_watermark))
-        if not refused_cuts.awaits_complete(
-            leader.registration, sender.node, now - self._started_at, self.patience_s
+        if not refused_cuts.awaits_others(
+            leader.registration,
+            sender.node,
+            ran_s=now - self._started_at,
+            longer_s=now - self._heard_longer_at,
+            patience_s=self.patience_s,
         ):
             leader.consider_expand(sender.node, self.high_watermark, self._brokers)
         return ACCEPTED

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import structlog
-
 from paceline_node.env import Disk
 
 ODD_SUFFIX = ".odd"
@@ -15,6 +13,8 @@ def make_way(disk: Disk, path: str) -> None:
     try:
         disk.remove(path)
     except (IsADirectoryError, PermissionError):  # the latter is what macOS says of one
+        import structlog  # hardly ever needed, and the command line begins with this module
+
         aside = path + ODD_SUFFIX
         disk.remove_tree(aside)
         disk.rename(path, aside)

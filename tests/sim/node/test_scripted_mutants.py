@@ -166,7 +166,7 @@ def test_a_follower_behind_a_new_leader_has_to_catch_up() -> None:
 
 def test_letting_it_in_at_the_old_high_watermark_is_found() -> None:
     # Nor is it let in as long as the other complete one may come back; that is another rule.
-    at_once = mock.patch.object(refused_cuts, "awaits_complete", return_value=False)
+    at_once = mock.patch.object(refused_cuts, "awaits_others", return_value=False)
     with core("expand without ack >= LESO")(), at_once:
         violation = perform(return_behind_a_new_leader, plan()).violation
     assert violation is not None

@@ -1,4 +1,4 @@
-"""One member's disk as it was some time ago, message by message (RAFT 2.6 and 2.7).
+"""One member's disk as it was some time ago, message by message (controller/RAFT 2.6, 2.7).
 
 Node 0 is the one whose disk goes back in time, node 2 the one that was away, and node 1 has all
 that is committed.

@@ -342,7 +342,7 @@ def _taint_forgotten() -> Iterator[None]:
         mock.patch.object(incarnation, "judge", unsuspecting),
         # The longest log would make up for it, but in thousands of seeds.
         _obeys(FetchOutcome.LONGER)(),
-        mock.patch.object(refused_cuts, "awaits_complete", return_value=False),
+        mock.patch.object(refused_cuts, "awaits_others", return_value=False),
     ):
         yield
 

@@ -1,4 +1,4 @@
-"""Which starts of a voter's directory its log registers (RAFT 2.8)."""
+"""Which starts of a voter's directory its log registers (controller/RAFT 2.8)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The driver where a voter's disk went back in time: the vote of an earlier start, what the mark
-says of the commit, and how a member that follows nobody says so (RAFT 2.7 and 2.8)."""
+says of the commit, and how a member that follows nobody says so (controller/RAFT 2.7, 2.8)."""
 
 from __future__ import annotations
 

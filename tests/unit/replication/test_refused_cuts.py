@@ -178,3 +178,17 @@ def test_a_process_that_has_been_here_for_long_does_not_wait() -> None:
         replica.apply(OPEN, brokers(), 100.0)
     fetch_once(leader, follower, now=100.0)
     assert proposed(leader)
+
+
+def test_nobody_joins_while_a_longer_log_is_known_of() -> None:
+    """Its word to the controller may be long on its way, and with another one in sync the leader
+    would commit something else."""
+    leader, longer = pair((1, 1), (1, 1, 1), replace(OPEN, elr=(NodeId(1), NodeId(2))))
+    equal = Replica(NodeId(2), SimLog.of_epochs((1, 1)))
+    equal.apply(replace(OPEN, elr=(NodeId(1), NodeId(2))), brokers(), 0.0)
+    late = 10 * PATIENCE_S
+    assert fetch_once(leader, longer, now=late) is FetchOutcome.LONGER
+    fetch_once(leader, equal, now=late + PATIENCE_S - 0.1)
+    assert not proposed(leader)
+    fetch_once(leader, equal, nonce=2, now=late + PATIENCE_S)
+    assert proposed(leader), "who has it is gone, and told nobody"

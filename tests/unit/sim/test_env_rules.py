@@ -15,6 +15,7 @@ DRIVERS = frozenset(
         "env.py",
         "http/lazy.py",  # imports of what is hardly ever needed
         "net/network.py",
+        "net/secure.py",  # handshakes of TLS, each step in a thread
         "storage/disk.py",
         "storage/sync_threads.py",
     )

@@ -1,4 +1,4 @@
-"""A directory where a file of the node should be (DESIGN 5.6): moved aside, on either disk."""
+"""A directory where a file of the node should be is moved aside (storage/DESIGN 5.6)."""
 
 from __future__ import annotations
 

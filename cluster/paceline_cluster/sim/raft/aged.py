@@ -1,8 +1,8 @@
 """One member's disk as it was some time ago, and all members restarting in any order.
 
-Nobody can tell such a disk from within (RAFT 2.6), so what was committed may be lost: where whoever
-has it stays away for longer than the others are patient. Never otherwise, and never without a word
-when it comes back (RAFT 2.7).
+Nobody can tell such a disk from within (controller/RAFT 2.6), so what was committed may be lost:
+where whoever has it stays away for longer than the others are patient. Never otherwise, and never
+without a word when it comes back (controller/RAFT 2.7).
 """
 
 from __future__ import annotations
