@@ -15,7 +15,7 @@ from paceline_cluster.sim.plan import ForeignClient
 from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.listeners.kafka import produce as kafka_produce
-from paceline_node.replication import partition as partition_module
+from paceline_node.replication import appends as appends_module
 from paceline_node.replication.sequences import NEW
 from paceline_node.state_machines.replica import MachineReplica
 from tests.sim.node.foreign_client_stories import (
@@ -78,7 +78,7 @@ FOUND = (
     ),
     ForeignClientMutant(
         "repetitions are stored again",
-        _set(partition_module, "judge", lambda *_: NEW),
+        _set(appends_module, "judge", lambda *_: NEW),
         reset,
         "stored twice",
     ),
