@@ -35,7 +35,7 @@ def require_library() -> None:
     if find_spec("cryptography") is None:
         raise BadSetting(
             "making certificates needs the package cryptography",
-            hint="pip install 'paceline[tls]'",
+            hint="pip install 'paceline[tls]', or in a checkout: ./scripts/setup",
         )
 
 
