@@ -267,12 +267,14 @@ class Oracle:
         return committed.conflict(held)
 
     def _note_compaction(self, key: PartitionKey, committed: CommittedLog) -> None:
-        """Replicas are compacted each for itself, and others copy what that left."""
+        """Replicas are compacted each for itself, and others copy what that left. Segments are
+        replaced one by one, before the compaction that does so says how far it came."""
         for watched in self._watched.values():
             hosted = watched.broker.replicas.table.find(key)
             if hosted is not None:
-                cleaned = hosted.log.compaction.cleaned_offset
-                committed.compacted_to = max(committed.compacted_to, cleaned)
+                state = hosted.log.compaction
+                reached = (state.cleaned_offset, *(each.end for each in state.rewritten))
+                committed.compacted_to = max(committed.compacted_to, *reached)
 
     def _registered(self, partition: Partition) -> PartitionRegistration | None:
         newest = self.metadata.newest
