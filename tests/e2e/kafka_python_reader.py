@@ -11,6 +11,7 @@ import sys
 import threading
 
 import kafka
+import kafka.errors
 
 
 def main() -> None:
@@ -25,7 +26,14 @@ def main() -> None:
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     while not ended.is_set():
-        for records in consumer.poll(timeout_ms=100).values():
+        try:
+            polled = consumer.poll(timeout_ms=100)
+        except kafka.errors.RetriableError as error:
+            # It looks for its coordinator, asks another node for metadata when that one is dead,
+            # and leaves it to its caller when the other refuses, too.
+            print(f"polls again: {error!r}", file=sys.stderr, flush=True)
+            continue
+        for records in polled.values():
             for record in records:
                 print(record.key.decode(), record.value.decode())
         sys.stdout.flush()

@@ -251,6 +251,7 @@ class PythonReader:
     @property
     def read(self) -> list[tuple[bytes, bytes]]:
         """Keys and values in the order read, whole lines only."""
+        assert self._process.poll() is None, f"the reader ended with {self._process.returncode}"
         lines = self._output.read_bytes().rpartition(b"\n")[0].splitlines()
         return [(key, value) for key, _, value in (line.partition(b" ") for line in lines)]
 
@@ -304,8 +305,8 @@ def test_idempotent_writes_are_stored_once_though_leader_and_coordinator_die(
     count = (len(kills) + 1) * step
     assert counters(read) == expected(count)
     wait_until("kafka-python has read all", lambda: len(set(python.read)) >= count)
-    python.stop()
     assert counters(without_repeats(python.read)) == expected(count)
+    python.stop()
     assert [part["leader_epoch"] for part in cluster.describe("kill")] != epochs
     consumer.close()
 
