@@ -8,6 +8,8 @@ partition lacks replicas.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import trio
 
@@ -17,6 +19,7 @@ from paceline.types import NO_NODE
 from paceline.values import dataclass
 from paceline.wire.native.data import CertificateStanding, RangeStanding, StatusReply
 from paceline_cluster import processes
+from paceline_cluster.log_lines import last_complaint
 from paceline_cluster.nodecalls import ask_status, ask_to_stop
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
@@ -34,6 +37,8 @@ class NodeView:
     process: ProcessState | None
     status: StatusReply | None
     error: str = ""
+    complaint: str = ""
+    """Of a node that runs on this machine and says nothing: its log's last warning or error."""
 
     @property
     def state(self) -> str:
@@ -47,6 +52,8 @@ class NodeView:
         if self.state == "running":
             return []
         details = self.error if self.status is None else ", ".join(self.status.reasons)
+        if self.complaint:
+            details = f"{details}; its log said last: {self.complaint}"
         return [f"node {self.id} is {self.state}" + (f" ({details})" if details else "")]
 
 
@@ -131,9 +138,18 @@ class Survey:
 
 async def survey(state: ClusterState) -> Survey:
     """Ask all nodes of a local cluster at once."""
-    return await _ask_all(
+    seen = await _ask_all(
         [(entry.id, state.native(entry), _process_of(entry)) for entry in state.nodes]
     )
+    logs = {entry.id: entry.log_path for entry in state.nodes}
+    return Survey(tuple(_with_complaint(view, logs[view.id]) for view in seen.nodes))
+
+
+def _with_complaint(view: NodeView, log: Path) -> NodeView:
+    # A node serves clients only once it follows the quorum: until then only its log can tell.
+    if view.state != "unreachable":
+        return view
+    return replace(view, complaint=last_complaint(log))
 
 
 async def survey_addresses(addresses: Sequence[str]) -> Survey:

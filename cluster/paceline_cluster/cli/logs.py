@@ -12,8 +12,8 @@ import trio
 from paceline_cluster import state
 from paceline_cluster.cli.complete import complete_nodes
 from paceline_cluster.cli.find import Address, cluster_options, find
-from paceline_cluster.cli.log_lines import parsed
 from paceline_cluster.cli.output import Printer, output_option
+from paceline_cluster.log_lines import parsed
 from paceline_cluster.state import NodeEntry
 
 POLL_S = 0.2

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import structlog
 
-from paceline_cluster.cli.log_lines import parsed
+from paceline_cluster.log_lines import last_complaint, parsed
 
 FIELDS = {
     "partition": "__groups/2",
@@ -52,3 +53,16 @@ def test_json_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize("line", ["Traceback (most recent call last):", "", "{half", "[x] y"])
 def test_what_is_no_line_of_a_node_stays_whole(line: str) -> None:
     assert parsed(line) == {"line": line}
+
+
+def test_what_a_log_says_last_that_is_no_mere_information(tmp_path: Path) -> None:
+    log = tmp_path / "node.log"
+    assert last_complaint(log) == ""
+    calm = "2026-11-26T09:17:58Z [info     ] role changed     isr=[0]\n"
+    log.write_text(calm)
+    assert last_complaint(log) == ""
+    grave = "2026-11-26T09:17:59Z [error    ] it follows nobody  known_commit=3\n"
+    log.write_text(grave + 2 * calm + "Traceback\n")
+    assert last_complaint(log) == "2026-11-26T09:17:59Z it follows nobody"
+    log.write_text(grave + 3000 * calm)
+    assert last_complaint(log) == ""

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 _HEAD = re.compile(r"(\S+) \[(\w+) *\] (.*)")
 _FIELD = re.compile(r"(?:^| +)([a-zA-Z_]\w*)=")
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
+_GRAVE = ("warning", "error", "critical")
+_NEAR_THE_END = 64 * 1024
 
 
 def parsed(line: str) -> dict[str, Any]:
@@ -34,6 +38,22 @@ def parsed(line: str) -> dict[str, Any]:
         "event": event.rstrip(),
         "fields": _fields(fields),
     }
+
+
+def last_complaint(path: Path) -> str:
+    """What a node's log says last, and when, that is no mere information; empty where its last
+    64 KiB hold nothing of the kind."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _NEAR_THE_END))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    for line in reversed(text.splitlines()):
+        entry = parsed(line)
+        if entry.get("level") in _GRAVE:
+            return f"{entry['time']} {entry['event']}"
+    return ""
 
 
 def _of_json(line: str) -> dict[str, Any]:
