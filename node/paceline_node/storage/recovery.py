@@ -460,9 +460,17 @@ class _Recovery:
             detail = read_detail(batch, 0, header)
         self._producers.note(header, detail, header.base_offset)
 
+    def _marked_term(self) -> Sequence[EpochStart]:
+        """The newest term that the mark knows, where no table could be believed."""
+        marked = self._hints.mark
+        if marked is None or marked.epoch < 0:
+            return ()
+        return (EpochStart(marked.epoch, marked.epoch_start),)
+
     def _note_hole(self, segment: Segment, hole: Hole, reason: str) -> None:
         segment.skip(hole)
-        for epoch, start in self._table.entries:  # terms that lie wholly inside are known from it
+        # Terms that lie wholly inside: the next start judges what is there by them.
+        for epoch, start in (*self._table.entries, *self._marked_term()):
             if hole.start <= start < hole.end and epoch > self._epochs.last_epoch:
                 self._epochs.assign(epoch, start)
         self._found.damaged.append(DamagedRange(hole.start, hole.end, reason))

@@ -12,7 +12,7 @@ from paceline_node.storage.opening import open_log
 from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.test_recovery import FIRST, ONE_FILE, bounds, restore, written
-from tests.unit.storage.world import IDENTITY, PATH, env_on
+from tests.unit.storage.world import IDENTITY, PATH, batch, env_on, flush, new_log
 
 
 @pytest.mark.parametrize("ending", [Ending.KILLED, Ending.POWER_CUT])
@@ -62,3 +62,23 @@ async def test_one_batch_that_speaks_against_the_table_is_damaged(ending: Ending
     log = await open_log(env_on(disk), PATH, ONE_FILE, hints)
     assert [(each.start, each.end) for each in log.damaged] == [(start, end)]
     log.abandon()
+
+
+@pytest.mark.parametrize("ending", [Ending.KILLED, Ending.POWER_CUT])
+async def test_damage_that_an_epoch_told_of_is_damage_at_the_next_start(ending: Ending) -> None:
+    """A log of one batch: the table is taken for an older one, since nothing speaks for it."""
+    disk = MemoryDisk()
+    log = await new_log(disk, ONE_FILE)
+    log.append_leader(batch(2), 0, 1_000)
+    await flush(log, disk)
+    marked = log.marked
+    disk.kill()
+    whole = disk.content(FIRST)
+    disk.overwrite(FIRST, whole[:12] + (1).to_bytes(4, "big") + whole[16:])
+    for _ in range(2):
+        hints = RecoveryHints(ending, recovery_point=2, mark=marked)
+        log = await open_log(env_on(disk), PATH, ONE_FILE, hints)
+        assert [(each.start, each.end) for each in log.damaged] == [(0, 2)]
+        assert log.epochs.entries == [(0, 0)]
+        marked = log.marked
+        disk.kill()
