@@ -113,6 +113,19 @@ _CREATED: Shape = {
     "replication_factor": "integer",
     "existed": "flag",
 }
+_ACLS: Shape = {
+    "acls": [
+        {
+            "effect": "text",
+            "principal": "text",
+            "host": "text",
+            "operation": "text",
+            "resource": "text",
+            "pattern": "text",
+            "name": "text",
+        }
+    ]
+}
 _DELETED: Shape = {"name": "text", "deleted": "flag"}
 _ACTED: Shape = {"node": "integer", "action": "text", "state": "text", "pid": "integer?"}
 _CLUSTER: Shape = {
@@ -237,6 +250,9 @@ OUTPUTS: Mapping[str, Shape] = {
         "value": "bytes?",
         "headers": [["bytes?"]],
     },
+    "acl create": _ACLS,
+    "acl list": _ACLS,
+    "acl delete": _ACLS,
     "group list": {
         "groups": [
             {

@@ -32,8 +32,22 @@ from paceline.client.settings import (
 from paceline.client.sinks import Sinks
 from paceline.client.transactional import TransactionalProducer
 from paceline.tls import ClientTls
+from paceline.wire.native.acls import (
+    Acl,
+    AclEffect,
+    AclFilter,
+    AclOperation,
+    AclPattern,
+    AclResource,
+)
 
 __all__ = [
+    "Acl",
+    "AclEffect",
+    "AclFilter",
+    "AclOperation",
+    "AclPattern",
+    "AclResource",
     "Admin",
     "Assignor",
     "BatchMetadata",

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import trio
 
+from paceline.client.acl_admin import AclAdmin
 from paceline.client.fetcher import slices
 from paceline.client.group_admin import GroupAdmin
 from paceline.client.metadata import Metadata
@@ -85,6 +86,7 @@ class Admin:
         self._offsets = OffsetFinder(pool, metadata, backoff)
         self.groups = GroupAdmin(pool, metadata, settings, backoff)
         self.transactions = TransactionAdmin(pool, metadata, settings, backoff)
+        self.acls = AclAdmin(self._request)
 
     # --- looking ----------------------------------------------------------------------------------
 

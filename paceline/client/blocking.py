@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
+from paceline.client import acl_admin as trio_acl_admin
 from paceline.client import admin as trio_admin
 from paceline.client import client as trio_client
 from paceline.client import consumer as trio_consumer
@@ -221,6 +222,14 @@ class TransactionAdmin(Facade[trio_transaction_admin.TransactionAdmin]):
     abort = blocking_twin(trio_transaction_admin.TransactionAdmin.abort)
 
 
+class AclAdmin(Facade[trio_acl_admin.AclAdmin]):
+    """As :class:`paceline.client.acl_admin.AclAdmin`."""
+
+    create = blocking_twin(trio_acl_admin.AclAdmin.create)
+    delete = blocking_twin(trio_acl_admin.AclAdmin.delete)
+    list = blocking_twin(trio_acl_admin.AclAdmin.list)
+
+
 class Admin(Facade[trio_admin.Admin]):
     """As :class:`paceline.client.Admin`."""
 
@@ -228,6 +237,7 @@ class Admin(Facade[trio_admin.Admin]):
         super().__init__(loop, inner)
         self.groups = GroupAdmin(loop, inner.groups)
         self.transactions = TransactionAdmin(loop, inner.transactions)
+        self.acls = AclAdmin(loop, inner.acls)
 
     describe_cluster = blocking_twin(trio_admin.Admin.describe_cluster)
     list_topics = blocking_twin(trio_admin.Admin.list_topics)

@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "group": ("groups:group", "List, describe and delete consumer groups; reset their offsets."),
     "transaction": ("transactions:transaction", "List, describe and abort transactions."),
     "segment": ("segments:segment", "Create, append to, read and end segments."),
+    "acl": ("acls:acl", "Say who may do what: create, list and delete ACLs."),
     "role": ("roles:role", "Move leadership of a partition."),
     "node": ("nodes:node", "Format, run, kill, stop, restart, suspend, resume, remove a node."),
     "cluster": ("clusters:cluster", "List, choose and forget clusters here; prepare a new one."),

@@ -52,6 +52,7 @@ from paceline_node.services.broker_services import (
     GroupParts,
     TransactionParts,
 )
+from paceline_node.services.cluster_policy import ClusterPolicy
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.tables import TableService
 from paceline_node.settings import ListenerKind, LiveSettings, SliceClock
@@ -76,7 +77,7 @@ class Broker:
         metadata: Metadata,
         bound: list[BoundListener],
         *,
-        policy: Policy,
+        policy: Policy | None,
         compressors: Sequence[CursusCompressor],
         tls: NodeTls,
         failed: Callable[[OSError], None],
@@ -89,7 +90,7 @@ class Broker:
         self._peering = peering
         self._metadata = metadata
         self._bound = bound
-        self._policy = policy
+        self._policy = policy or _cluster_policy(live, metadata)
         self._compressors = compressors
         self._tls = tls
         self._stop_with_cluster = stop_with_cluster
@@ -393,6 +394,10 @@ class Broker:
                 structlog.get_logger().warning("no room to stop cleanly", reason=str(error))
         if scope.cancelled_caught:
             structlog.get_logger().warning("logs were not closed in time", limit_s=_CLOSE_S)
+
+
+def _cluster_policy(live: LiveSettings, metadata: Metadata) -> ClusterPolicy:
+    return ClusterPolicy(metadata.image_store, lambda: live.current.security.super_users)
 
 
 def _stopwatch(env: Env, clock: SliceClock) -> Callable[[], float] | None:

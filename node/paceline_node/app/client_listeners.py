@@ -19,6 +19,7 @@ from paceline_node.http.server import HttpServer
 from paceline_node.listeners.kafka.connection import KafkaLimits
 from paceline_node.listeners.kafka.coordinator import CoordinatorRequests
 from paceline_node.listeners.kafka.listener import KafkaListener
+from paceline_node.listeners.native.acls import NativeAcls
 from paceline_node.listeners.native.fetch import FetchHandler
 from paceline_node.listeners.native.groups import NativeGroups
 from paceline_node.listeners.native.listener import NativeLimits, NativeService
@@ -157,6 +158,7 @@ class ClientListeners:
                     services.groups, services.transaction_offsets, services.turns
                 ).handlers(),
                 **NativeTransactions(services.transactions, services.turns).handlers(),
+                **NativeAcls(services.acls).handlers(),
             },
             metadata=requests.metadata,
             limits=NativeLimits(

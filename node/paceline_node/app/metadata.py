@@ -163,4 +163,5 @@ def controller_settings(settings: Settings) -> ControllerSettings:
         max_externals=settings.limits.external_brokers,
         max_listed_groups=settings.groups.lists_max,
         max_listed_bytes=settings.groups.lists_bytes,
+        max_acls=settings.security.acls_max,
     )

@@ -35,7 +35,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.serving import BoundListener, bind
 from paceline_node.peers import auth
 from paceline_node.peers.server import ServerLimits
-from paceline_node.security.principals import AllowAll, Policy
+from paceline_node.security.principals import Policy
 from paceline_node.settings import ListenerKind, LiveSettings, Settings
 from paceline_node.storage import incarnation
 from paceline_node.storage.room import when_there_is_room
@@ -58,7 +58,7 @@ class NodeAddresses:
 
 class Node:
     """One broker. :meth:`run` once; :meth:`stop` from anywhere in the same loop. ``policy`` decides
-    what clients may do; without one, everything. ``compressors`` are those that setting
+    what clients may do; without one, the cluster's ACLs. ``compressors`` are those that setting
     ``cursus.compressors`` chooses from; without them, the installed entry points. Raises
     ConfigurationError for one that is not there, and for a certificate that cannot be used."""
 
@@ -73,7 +73,7 @@ class Node:
         self._live = LiveSettings(settings)
         self._settings = settings
         self._env = env
-        self._policy = policy or AllowAll()
+        self._policy = policy
         self._compressors = chosen(settings.cursus.compressors, compressors)
         check_http2(settings)
         self._tls = NodeTls(self._live)

@@ -19,7 +19,7 @@ from paceline_node.controller.image import Broker, Image, changed_broker
 from paceline_node.controller.liveness import Sessions
 from paceline_node.controller.partition_change import Change, change_partition
 from paceline_node.controller.records import BrokerChange, PartitionRegistration, Record
-from paceline_node.settings.counts import EXTERNAL_BROKERS, LISTED_BYTES, LISTED_GROUPS
+from paceline_node.settings.counts import ACLS, EXTERNAL_BROKERS, LISTED_BYTES, LISTED_GROUPS
 from paceline_node.settings.tree import BrokerSettings, TopicSettings
 from paceline_node.settings.tree import ControllerSettings as ControllerDefaults
 
@@ -42,6 +42,7 @@ class ControllerSettings:
     first asks. ``max_waiting`` bounds the requests that wait for their
     entries; more are refused (THROTTLED). ``max_externals`` and ``max_listed_groups``: external
     brokers, and groups with a list of topics; ``max_listed_bytes``: of all those lists.
+    ``max_acls``: of the cluster.
     """
 
     session_timeout_s: float = BrokerSettings().session_ms / 1000
@@ -60,6 +61,7 @@ class ControllerSettings:
     max_externals: int = EXTERNAL_BROKERS.bound
     max_listed_groups: int = LISTED_GROUPS.bound
     max_listed_bytes: int = LISTED_BYTES.bound
+    max_acls: int = ACLS.bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,13 @@ from paceline.errors import RemoteProtocolError, UnknownTopicOrPartition
 from paceline.types import NO_EPOCH, BrokerEpoch, LeaderEpoch, NodeId, TopicId
 from paceline.values import dataclass
 from paceline.wire.message import Message, unpack_array
+from paceline.wire.native.acls import Acl
 from paceline_node.controller import former_epochs
 from paceline_node.controller.records import (
     FEATURE_LEVEL,
+    AddAcl,
     BrokerChange,
     Config,
-    Endpoint,
     ExternalBroker,
     FeatureLevel,
     NoOp,
@@ -33,56 +34,18 @@ from paceline_node.controller.records import (
     ProducerIds,
     Record,
     RegisterBroker,
+    RemoveAcl,
     RemovePartition,
     RemoveTopic,
     Topic,
     UnregisterBroker,
 )
+from paceline_node.controller.registered_broker import Broker as Broker
+from paceline_node.controller.registered_broker import changed_broker as changed_broker
 
 SNAPSHOT_VERSION = 1
 METADATA_FEATURE = "metadata"
 _SEGMENT = "segment"
-
-
-@dataclass(frozen=True, slots=True)
-class Broker(Message):
-    """A registered broker.
-
-    ``broker_epoch`` is the metadata offset of its registration. ``prev_epoch`` is what that
-    registration named as its former epoch; ``activated`` tells whether it was ever unfenced.
-    ``operator_fenced`` is an operator's wish that it leads nothing (DESIGN 11.2); it stays in its
-    ISRs. ``most_partitions`` is how many it may hold a replica of, 0 where it did not say.
-    """
-
-    node_id: NodeId
-    broker_epoch: BrokerEpoch
-    incarnation_id: UUID
-    boot_seq: int
-    directory_id: UUID
-    prev_epoch: BrokerEpoch
-    trusted: bool
-    activated: bool
-    fenced: bool
-    in_controlled_shutdown: bool
-    degraded: bool
-    operator_fenced: bool
-    endpoints: tuple[Endpoint, ...]
-    rack: str = ""
-    most_partitions: int = 0
-
-    @property
-    def active(self) -> bool:
-        """May be in ISRs: unfenced and not shutting down."""
-        return not self.fenced and not self.in_controlled_shutdown
-
-    @property
-    def electable(self) -> bool:
-        """May lead: active, and no operator keeps it from leading."""
-        return self.active and not self.operator_fenced
-
-    def endpoint(self, name: str) -> Endpoint | None:
-        """The advertised address of its listener ``name``, or None where it has none."""
-        return next((e for e in self.endpoints if e.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +95,12 @@ class _Snapshot(Message):
     next_producer_id: int
     topics: tuple[_TopicState, ...]
     former_epochs: dict[str, LeaderEpoch] = field(default_factory=dict)
+    acls: tuple[Acl, ...] = ()
+
+
+_SNAPSHOT_FIELDS = 10
+"""Which every snapshot has. Later ones are left out while they are empty: so the snapshots of those
+who do not use them are what they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +110,7 @@ class Image:
     ``topic_ids`` maps names to ids. ``retired`` maps directory ids that may never register again
     to the node they belonged to. ``externals`` are V1's broker entries that no node owns.
     ``former_epochs`` holds the highest leader epoch of names whose topics were removed, the name
-    that went first first (DESIGN 9.6).
+    that went first first (DESIGN 9.6). ``acls`` are the rules of who may do what (DESIGN 14).
     """
 
     cluster_id: UUID
@@ -155,11 +124,18 @@ class Image:
     retired: Mapping[UUID, NodeId] = field(default_factory=dict)
     next_producer_id: int = 0
     former_epochs: Mapping[str, LeaderEpoch] = field(default_factory=dict)
+    acls: frozenset[Acl] = frozenset()
 
     @classmethod
     def bootstrap(cls, cluster_id: UUID) -> Image:
         """The state every initial voter starts from, as if applied at offset 1 (RAFT 4.5)."""
         return cls(cluster_id, offset=1, features={METADATA_FEATURE: FEATURE_LEVEL})
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether what nothing allows is refused: once there is any rule. Without one everything is
+        allowed (DESIGN 14)."""
+        return bool(self.acls)
 
     # --- lookups ---------------------------------------------------------------------------
 
@@ -224,8 +200,12 @@ class Image:
             next_producer_id=self.next_producer_id,
             topics=tuple(_topic_state(topic) for topic in self.topics.values()),
             former_epochs=dict(self.former_epochs),
+            acls=tuple(sorted(self.acls, key=Acl.pack)),
         )
-        packed: bytes = msgpack.packb((SNAPSHOT_VERSION, state.pack()))
+        values = state.pack()
+        while len(values) > _SNAPSHOT_FIELDS and not values[-1]:
+            values.pop()
+        packed: bytes = msgpack.packb((SNAPSHOT_VERSION, values))
         return packed
 
     @classmethod
@@ -248,6 +228,7 @@ class Image:
             retired={entry.directory_id: entry.node_id for entry in state.retired},
             next_producer_id=state.next_producer_id,
             former_epochs=state.former_epochs,
+            acls=frozenset(state.acls),
         )
 
 
@@ -319,6 +300,7 @@ class _Editor:
         self._retired: dict[UUID, NodeId] | None = None
         self._next_producer_id = base.next_producer_id
         self._former_epochs = base.former_epochs
+        self._acls: set[Acl] | None = None
 
     def image(self) -> Image:
         base = self._base
@@ -338,6 +320,7 @@ class _Editor:
             retired=base.retired if self._retired is None else self._retired,
             next_producer_id=self._next_producer_id,
             former_epochs=self._former_epochs,
+            acls=base.acls if self._acls is None else frozenset(self._acls),
         )
 
     def apply(self, record: Record) -> None:
@@ -346,10 +329,8 @@ class _Editor:
                 self._editable_partitions(record.topic_id)[record.partition] = record
             case BrokerChange():
                 self._change_broker(record)
-            case RegisterBroker():
-                self._register(record)
-            case UnregisterBroker():
-                self._unregister(record)
+            case RegisterBroker() | UnregisterBroker():
+                self._register_or_not(record)
             case Topic():
                 self._put_topic(record)
             case RemoveTopic() | RemovePartition():
@@ -363,6 +344,8 @@ class _Editor:
             case FeatureLevel():
                 features = self._base.features if self._features is None else self._features
                 self._features = {**features, record.name: record.level}
+            case AddAcl() | RemoveAcl():
+                self._change_acls(record)
             case NoOp():
                 pass
             case _:
@@ -402,6 +385,12 @@ class _Editor:
         if self._retired is None:
             self._retired = dict(self._base.retired)
         self._retired[directory_id] = node_id
+
+    def _register_or_not(self, record: RegisterBroker | UnregisterBroker) -> None:
+        if isinstance(record, RegisterBroker):
+            self._register(record)
+        else:
+            self._unregister(record)
 
     def _register(self, record: RegisterBroker) -> None:
         brokers = self._editable_brokers()
@@ -477,6 +466,12 @@ class _Editor:
             retired = tuple(sorted({*topic.retired, record.partition}))
             topics[record.topic_id] = replace(topic, retired=retired)
 
+    def _change_acls(self, record: AddAcl | RemoveAcl) -> None:
+        if self._acls is None:
+            self._acls = set(self._base.acls)
+        change = self._acls.add if isinstance(record, AddAcl) else self._acls.discard
+        change(record.acl)
+
     def _configure(self, record: Config) -> None:
         if record.resource == "cluster":
             configs = self._base.configs if self._configs is None else self._configs
@@ -508,20 +503,3 @@ def _with_config(configs: Mapping[str, str], record: Config) -> dict[str, str]:
     else:
         result[record.key] = record.value
     return result
-
-
-def changed_broker(broker: Broker, change: BrokerChange) -> Broker:
-    """``broker`` with the flags that ``change`` names."""
-    fenced = broker.fenced if change.fenced is None else change.fenced
-    return replace(
-        broker,
-        fenced=fenced,
-        activated=broker.activated or not fenced,
-        in_controlled_shutdown=_flag(change.in_controlled_shutdown, broker.in_controlled_shutdown),
-        degraded=_flag(change.degraded, broker.degraded),
-        operator_fenced=_flag(change.operator_fenced, broker.operator_fenced),
-    )
-
-
-def _flag(change: bool | None, current: bool) -> bool:
-    return current if change is None else change

@@ -17,6 +17,7 @@ from paceline.errors import RemoteProtocolError
 from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicId
 from paceline.values import dataclass
 from paceline.wire.message import Message, unpack_array
+from paceline.wire.native.acls import Acl
 
 FEATURE_LEVEL = 1
 
@@ -209,6 +210,20 @@ class ExternalBroker(Record):
     last_heartbeat_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class AddAcl(Record):
+    """A rule of who may do what holds from here on (DESIGN 14)."""
+
+    TYPE: ClassVar[int] = 21
+    acl: Acl
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAcl(Record):
+    TYPE: ClassVar[int] = 22
+    acl: Acl
+
+
 AnyRecord = (
     FeatureLevel
     | RegisterBroker
@@ -222,6 +237,8 @@ AnyRecord = (
     | NoOp
     | ExternalBroker
     | RemovePartition
+    | AddAcl
+    | RemoveAcl
 )
 
 _TYPES: dict[int, type[Record]] = {
@@ -239,6 +256,8 @@ _TYPES: dict[int, type[Record]] = {
         NoOp,
         ExternalBroker,
         RemovePartition,
+        AddAcl,
+        RemoveAcl,
     )
 }
 

@@ -13,9 +13,11 @@ from typing import Any
 from paceline.errors import AuthorizationFailed, InvalidRequest
 from paceline.types import NodeId
 from paceline.wire.message import Message
+from paceline.wire.native import acls as acl_requests
 from paceline.wire.native import admin
 from paceline.wire.peer import control
 from paceline_node.controller import (
+    acls,
     budget,
     elections,
     external_brokers,
@@ -86,6 +88,8 @@ _HANDLERS: Mapping[type[Message], Callable[[Any, Context], Outcome]] = {
     admin.ReconcileExternal: external_brokers.reconcile,
     admin.ReassignPartition: reassign,
     admin.UnregisterBroker: registration.unregister,
+    acl_requests.CreateAcls: acls.create,
+    acl_requests.DeleteAcls: acls.delete,
 }
 
 HANDLED = frozenset(_HANDLERS)

@@ -18,6 +18,7 @@ from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, 
 from paceline_node.net.door import ClearText, Door
 from paceline_node.net.leaving import plain_of
 from paceline_node.observe.sparing import SparingLog
+from paceline_node.security.acls import host_of
 from paceline_node.security.principals import ANONYMOUS, Principal, Proof
 from paceline_node.settings import Listener
 
@@ -33,7 +34,8 @@ class Client:
     memory: Holding = field(default_factory=unlimited, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "principal", replace(self.principal, source=self.account))
+        asks = replace(self.principal, source=self.account, host=host_of(self.address))
+        object.__setattr__(self, "principal", asks)
 
     @property
     def address(self) -> str:

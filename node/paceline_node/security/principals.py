@@ -27,11 +27,13 @@ class Proof(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Who asks. Protocols without credentials act as :data:`ANONYMOUS`. ``source``: whom what it
-    makes the node keep counts for, where that is not its name."""
+    makes the node keep counts for, where that is not its name. ``host``: the address that it asks
+    from, as ACLs name it."""
 
     name: str
     proof: Proof
     source: str = field(default="", compare=False)
+    host: str = field(default="", compare=False)
 
     @property
     def account(self) -> str:
@@ -84,6 +86,8 @@ class Operation(enum.Enum):
     CREATE = ("create", _TOPIC)
     DELETE = ("delete", _TOPIC, _GROUP)
     ALTER = ("alter", _TOPIC, _GROUP)
+    ALTER_CONFIGS = ("alter-configs", _TOPIC)
+    DESCRIBE_CONFIGS = ("describe-configs", _TOPIC)
     MOVE_LEADER = ("move-leader", _TOPIC)
     JOIN_GROUP = ("join-group", _GROUP)
     COMMIT_OFFSETS = ("commit-offsets", _GROUP)

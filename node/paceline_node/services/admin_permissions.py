@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.wire.message import Message
-from paceline.wire.native import admin
+from paceline.wire.native import acls, admin
 from paceline.wire.peer import control
 from paceline_node.security.principals import CLUSTER, Operation, Resource, ResourceKind
 
@@ -37,7 +37,7 @@ def _cluster(_: Any) -> Permission:
 PERMISSIONS: Mapping[type[Message], Callable[[Any], Permission]] = {
     admin.CreateTopic: _by_name(Operation.CREATE),
     admin.DeleteTopic: _by_name(Operation.DELETE),
-    admin.AlterTopic: _by_name(Operation.ALTER),
+    admin.AlterTopic: _by_name(Operation.ALTER_CONFIGS),
     admin.AddPartitions: _by_name(Operation.ALTER),
     admin.AlterGroup: _by_group(Operation.ALTER),
     admin.ElectLeader: _by_topic(Operation.MOVE_LEADER),
@@ -51,6 +51,8 @@ PERMISSIONS: Mapping[type[Message], Callable[[Any], Permission]] = {
     admin.AddVoter: _cluster,
     admin.RemoveVoter: _cluster,
     admin.UnregisterBroker: _cluster,
+    acls.CreateAcls: _cluster,
+    acls.DeleteAcls: _cluster,
 }
-"""Every request of ``wire/native/admin.py`` that the controller answers, and what the segment
-listener asks of it."""
+"""Every request of ``wire/native/admin.py`` and ``acls.py`` that the controller answers, and what
+the segment listener asks of it."""

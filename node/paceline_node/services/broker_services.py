@@ -17,6 +17,7 @@ from paceline_node.net.deadlines import Deadlines
 from paceline_node.replication.hosted import PartitionTable
 from paceline_node.security.principals import Policy
 from paceline_node.services.access import Access
+from paceline_node.services.acls import AclService
 from paceline_node.services.corruption_reports import CorruptionReports
 from paceline_node.services.fetch import FetchLimits, FetchService
 from paceline_node.services.groups import GroupService
@@ -95,6 +96,7 @@ class BrokerServices:
     segments: SegmentService
     corruption_reports: CorruptionReports
     trimming: TrimService
+    acls: AclService
     access: Access
     turns: Turns
 
@@ -162,6 +164,7 @@ class BrokerServices:
             segments=SegmentService(env, node_id, access, table, topics),
             corruption_reports=CorruptionReports(env, records),
             trimming=TrimService(access, records, topics),
+            acls=AclService(store, topics, access, broker.policy),
             access=access,
             turns=turns,
         )

@@ -131,6 +131,15 @@ OFFSET_METADATA = Count(
     "takes the place of another",
     "",
 )
+ACLS = Count(
+    "ACLs",
+    "of the cluster",
+    5_000,
+    "PolicyViolation",
+    "ACLs are deleted",
+    "security.acls_max",
+    high=100_000,
+)
 LISTED_GROUPS = Count(
     "Groups with a list of topics",
     "of the cluster",
@@ -277,6 +286,7 @@ COUNTS: Sequence[Count] = (
     MEMBERS,
     OFFSETS,
     OFFSET_METADATA,
+    ACLS,
     LISTED_GROUPS,
     LISTED_BYTES,
     LISTED_TOPICS,

@@ -18,6 +18,7 @@ from paceline_node.settings.cursus import CursusSettings
 from paceline_node.settings.fields import setting
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.settings.limits import LimitSettings
+from paceline_node.settings.security import SecuritySettings
 from paceline_node.settings.segment import SegmentSettings
 
 _KIB = 1024
@@ -416,6 +417,7 @@ class Settings:
     disk: DiskSettings = field(default_factory=DiskSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
 

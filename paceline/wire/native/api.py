@@ -53,6 +53,9 @@ class NativeApi(enum.IntEnum):
     RECONCILE_EXTERNAL = 29
     REASSIGN_PARTITION = 30
     ALTER_GROUP = 31
+    CREATE_ACLS = 36
+    DELETE_ACLS = 37
+    LIST_ACLS = 38
     STATUS = 40
     STOP_CLUSTER = 41
     ADD_VOTER = 42

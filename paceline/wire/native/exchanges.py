@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.values import dataclass
 from paceline.wire.message import Message
-from paceline.wire.native import admin
+from paceline.wire.native import acls, admin
 from paceline.wire.native.api import NativeApi
 
 
@@ -32,4 +32,6 @@ ADMINISTRATION: tuple[Exchange, ...] = (
     Exchange(NativeApi.ADD_VOTER, admin.AddVoter, admin.Done),
     Exchange(NativeApi.REMOVE_VOTER, admin.RemoveVoter, admin.Done),
     Exchange(NativeApi.UNREGISTER_BROKER, admin.UnregisterBroker, admin.Done),
+    Exchange(NativeApi.CREATE_ACLS, acls.CreateAcls, admin.Done),
+    Exchange(NativeApi.DELETE_ACLS, acls.DeleteAcls, acls.AclsDeleted),
 )

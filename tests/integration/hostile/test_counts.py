@@ -48,6 +48,7 @@ ELSEWHERE = {
     counts.JOINING: "unit/raft/test_quorum.py",
     counts.REQUESTS: "integration/node/test_native_hostility.py",
     counts.READS: "integration/hostile/test_counts.py",
+    counts.ACLS: "unit/controller/test_acls.py",
     counts.LISTED_BYTES: "unit/controller/test_group_topics.py",
     counts.LISTED_TOPICS: "unit/controller/test_group_topics.py",
     counts.OFFSET_METADATA: "unit/groups/test_offset_shares.py",

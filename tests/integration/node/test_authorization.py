@@ -20,7 +20,7 @@ from paceline.errors import (
 from paceline.types import Acks, Isolation, NodeId
 from paceline.wire.batch import build_batch
 from paceline.wire.message import Message
-from paceline.wire.native import admin, data, groups, transactions
+from paceline.wire.native import acls, admin, data, groups, transactions
 from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
 from paceline.wire.segment import messages as segment
@@ -87,6 +87,9 @@ FETCH = data.Fetch(
 LIST = data.ListOffsets(Isolation.READ_COMMITTED, (data.OffsetQuery("orders", 0, -1),))
 ALTER = admin.AlterTopic("orders", {"retention.ms": "5000"})
 REASSIGN = admin.ReassignPartition("orders", 0, (NODE,))
+ACL = acls.Acl(
+    "ann", acls.AclResource.TOPIC, acls.AclPattern.LITERAL, "orders", acls.AclOperation.READ
+)
 EXTERNAL = admin.RegisterExternal(NodeId(7), "host", 1, 1)
 
 OFFSET = groups.OffsetToCommit("orders", 0, 1)
@@ -104,7 +107,7 @@ WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
     NativeApi.INIT_PRODUCER: (data.InitProducer(), Operation.IDENTIFY_PRODUCER, CLUSTER),
     NativeApi.CREATE_TOPIC: (admin.CreateTopic("new"), Operation.CREATE, NEW),
     NativeApi.DELETE_TOPIC: (admin.DeleteTopic("orders"), Operation.DELETE, TOPIC),
-    NativeApi.ALTER_TOPIC: (ALTER, Operation.ALTER, TOPIC),
+    NativeApi.ALTER_TOPIC: (ALTER, Operation.ALTER_CONFIGS, TOPIC),
     NativeApi.ADD_PARTITIONS: (admin.AddPartitions("orders", 9), Operation.ALTER, TOPIC),
     NativeApi.ALTER_GROUP: (admin.AlterGroup("team", ("orders",)), Operation.ALTER, TEAM),
     NativeApi.DESCRIBE_TOPIC: (data.DescribeTopic("orders"), Operation.DESCRIBE, TOPIC),
@@ -124,6 +127,13 @@ WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
     NativeApi.REASSIGN_PARTITION: (REASSIGN, Operation.ADMINISTER, CLUSTER),
     NativeApi.ADD_VOTER: (admin.AddVoter(NODE), Operation.ADMINISTER, CLUSTER),
     NativeApi.REMOVE_VOTER: (admin.RemoveVoter(NODE), Operation.ADMINISTER, CLUSTER),
+    NativeApi.CREATE_ACLS: (acls.CreateAcls((ACL,)), Operation.ADMINISTER, CLUSTER),
+    NativeApi.DELETE_ACLS: (
+        acls.DeleteAcls((acls.AclFilter(),)),
+        Operation.ADMINISTER,
+        CLUSTER,
+    ),
+    NativeApi.LIST_ACLS: (acls.ListAcls(), Operation.DESCRIBE, CLUSTER),
     NativeApi.UNREGISTER_BROKER: (admin.UnregisterBroker(NODE), Operation.ADMINISTER, CLUSTER),
     NativeApi.STATUS: (data.Status(), Operation.DESCRIBE, CLUSTER),
     NativeApi.STOP_CLUSTER: (data.StopCluster(), Operation.ADMINISTER, CLUSTER),

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import paceline.client as trio_client
-from paceline.client import blocking, group_admin, sequenced, transaction_admin
+from paceline.client import acl_admin, blocking, group_admin, sequenced, transaction_admin
 
 THEIR_TASKS = {"run", "take", "tell", "give_up", "asked_again", "commit_named", "commit_reached"}
 """What a member's own tasks call of it."""
@@ -16,6 +16,7 @@ TWINS: list[tuple[type, type, set[str]]] = [
     (trio_client.Client, blocking.Client, {"reach"}),  # connect has made the first contact
     (trio_client.Admin, blocking.Admin, {"refresh_brokers"}),  # every call does as needed
     (group_admin.GroupAdmin, blocking.GroupAdmin, set()),
+    (acl_admin.AclAdmin, blocking.AclAdmin, set()),
     (transaction_admin.TransactionAdmin, blocking.TransactionAdmin, set()),
     (trio_client.Producer, blocking.Producer, set()),
     # Opening and closing one do the rest.

@@ -20,6 +20,7 @@ GIVEN = frozenset(
         "EventStreams",
         "KafkaGroup",
         "LedSegment",
+        "OpenAcls",
         "OpenGroup",
         "OpenSegment",
         "OpenTopic",

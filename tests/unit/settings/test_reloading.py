@@ -53,5 +53,6 @@ def test_back_to_the_default() -> None:
 def test_every_reloadable_setting_is_known_here() -> None:
     assert {leaf.key for leaf in leaves() if leaf.spec.reloadable} == {
         *RELOADABLE,
+        "security.super_users",
         *(f"tls.{name}" for name in FILES),
     }
