@@ -94,6 +94,12 @@ class LedSegment:
         self._produce(batch, timeout_s, answer.deliver)
         await self._outcome(answer, timeout_s)
 
+    async def _begin_term(self, deadline: float) -> None:
+        """Commit something of this term that says nothing new."""
+        marks = self._partition.log.producers.marks
+        nothing = truncate_batch(marks.start_position, marks, self._env.stamp_ms())
+        await self._write(nothing, max(0.0, deadline - self._env.now()))
+
     async def _outcome(self, answer: Answer[ProduceResult], timeout_s: float) -> None:
         """Return once what was appended is committed."""
         with trio.move_on_after(timeout_s + 1):
@@ -217,19 +223,23 @@ class SegmentWriter:
             self.segment._writers.release((self.segment.key, self._id), self._fence)
 
     async def level(self, *, timeout_s: float) -> int:
-        """What is stored of it, once all of that is committed (``segment_state.level_of``).
+        """What is stored of it, once all of that is committed (``byte_segment_state.level_of``).
+        What was on its way to an earlier leader will not be stored any more (DESIGN 7.4).
 
-        A new leader knows it only when all that earlier leaders may have committed is committed
-        here too. Raises NotLeader, NotEnoughReplicas when that does not come to pass in time.
+        Raises NotLeader, NotEnoughReplicas when that does not come to pass in time, StorageFull.
         """
         segment, partition = self.segment, self.segment._partition
         deadline = segment._env.now() + timeout_s
         while True:
             partition.check_serving()
             stored = partition.log.producers.writer(self._key)
+            needed = 0 if stored is None else stored.last_offset + 1
             leader = partition.replica.leader
             assert leader is not None
-            needed = max(leader.start_offset, 0 if stored is None else stored.last_offset + 1)
+            if leader.leader_epoch:
+                needed = max(needed, leader.start_offset + 1)
+                if partition.log_end_offset == leader.start_offset:
+                    await segment._begin_term(deadline)
             if partition.high_watermark >= needed:
                 return level_of(self._namespace, stored)
             await segment._committed(needed, deadline)

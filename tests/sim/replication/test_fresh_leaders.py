@@ -181,6 +181,27 @@ async def test_a_truncation_asked_for_again_is_done_when_the_first_one_is_commit
         assert leader.high_watermark == leader.log_end_offset == 2
 
 
+async def test_a_level_is_told_behind_something_of_the_leaders_own_term(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A replica that is away may have more of the term before, which was on its way to the leader
+    that died. Were nothing committed since, its log would be the longest."""
+    async with memory_cluster() as cluster:
+        await append(await new_segment(cluster))
+        await cluster.wait(lambda: cluster.all_at(TOPIC, 1))
+        fresh = cluster.follower(TOPIC)
+        cluster.elect(TOPIC, fresh.node_id)
+        partition = fresh.partition(TOPIC)
+        segment = led(cluster, partition)
+        for key in (bytes(15) + b"w", bytes(15) + b"x", bytes(15) + b"w"):
+            writer = segment.writer(ProducerNamespace.SEGMENT_SEED, key)
+            assert await writer.level(timeout_s=WAIT_S) == (len(DATA) if key[-1:] == b"w" else 0)
+            assert partition.log.epochs.last_epoch == partition.replica.leader_epoch
+            assert partition.high_watermark == partition.log_end_offset == 2
+        await append(segment)
+        assert segment.bounds().end == 2 * len(DATA)
+
+
 async def test_acknowledged_records_are_trimmed_at_a_leader_that_is_not_sure_of_them(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
