@@ -360,6 +360,7 @@ class Broker:
             tls=self._tls,
         )
         listeners.register(server)
+        server.complete()
         # From here on: changes applied earlier, while catching up, happened in another life.
         store.subscribe(watch_images(self._metrics, broker.node_id))
         store.subscribe(self._groups.topics_changed)

@@ -22,6 +22,7 @@ from paceline.errors import (
     ConnectionLost,
     InternalError,
     InvalidRequest,
+    NotLeader,
     PacelineError,
     RemoteProtocolError,
     Throttled,
@@ -199,6 +200,7 @@ class PeerServer:
         self._limits = limits or ServerLimits()
         self._calls: dict[int, PatientHandler] = {}
         self._direct: dict[int, DirectHandler] = {PeerApi.PING: _answer_ping}
+        self._is_complete = False
         self._sessions: dict[Session, None] = {}  # in the order they came
         self._unproved: dict[Stranger, None] = {}  # likewise
         self._log = structlog.get_logger(component="peers", node=identity.node_id)
@@ -231,6 +233,11 @@ class PeerServer:
         assert api not in self._calls, f"two handlers for api {api}"
         assert api not in self._direct, f"two handlers for api {api}"
         self._direct[api] = handler
+
+    def complete(self) -> None:
+        """All that this node will ever answer is registered. Until then a request for anything
+        else was not carried out and may be made again: the node is starting."""
+        self._is_complete = True
 
     @property
     def sessions(self) -> tuple[Session, ...]:
@@ -385,6 +392,8 @@ class PeerServer:
         try:
             if not self._may_ask(session, frame):
                 raise AuthorizationFailed(f"api {frame.api} is refused to a joining node")
+            if handler is None and not self._is_complete:
+                raise NotLeader(f"node {self._identity.node_id} is starting; it leads nothing yet")
             if handler is None:
                 raise InvalidRequest(f"api {frame.api} is not served on the peer listener")
             handler(session, frame)

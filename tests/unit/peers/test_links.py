@@ -14,6 +14,7 @@ from paceline.errors import (
     InternalError,
     InvalidRequest,
     NotController,
+    NotLeader,
     PacelineError,
     RequestTimedOut,
 )
@@ -82,6 +83,9 @@ async def test_errors_arrive_typed(
         await say(links, "x", api=FAIL)
     with pytest.raises(InternalError, match="ZeroDivisionError"):
         await say(links, "x", api=BUG)
+    with pytest.raises(NotLeader, match="node 2 is starting"):
+        await say(links, "x", api=999)
+    node2.server.complete()
     with pytest.raises(InvalidRequest, match="api 999 is not served"):
         await say(links, "x", api=999)
     assert await say(links, "still here") == "1 said still here"
