@@ -294,7 +294,9 @@ class Run:
             if problem is not None:
                 self.oracle.fail("EOS", problem)
         if scope.cancelled_caught:
-            self.oracle.fail("V7", f"writers and the last reading take longer than {FINISH_S} s")
+            late = [each.name for each in workers.writers if not each.ended.is_set()]
+            who = ", ".join(late) or "the last reading"
+            self.oracle.fail("V7", f"{who}: not at an end within {FINISH_S} s")
             return
         self.oracle.check_end()
         self.keepers.judge(self.oracle)

@@ -184,10 +184,11 @@ class ProduceService:
         )
 
     def _check_times(self, partition: Partition, headers: Sequence[BatchHeader]) -> None:
-        """Refuse times further in the future than the topic allows, by this node's clock: nothing
-        beside them would expire as long as they are young."""
+        """Refuse times further in the future than the topic allows: nothing beside them would
+        expire as long as they are young. By this node's clock, or by the cluster's time where that
+        clock lies far behind: what all others take for now must not be refused here."""
         limit_ms = partition.config.timestamp_after_max_ms
-        latest_ms = self._env.host.wall_ms() + limit_ms
+        latest_ms = self._env.stamp_ms() + limit_ms
         for header in headers:
             newest_ms = max(header.max_timestamp, header.base_timestamp)
             if newest_ms > latest_ms:

@@ -99,7 +99,7 @@ def test_row_14_controller_suspended() -> None:
 def test_row_15_wall_clock_jumps() -> None:
     async def script(story: Story) -> None:
         elections = story.run.oracle.metadata.elections
-        for jump in (3_600_000, -7_200_000):
+        for jump in (3_600_000, -7_200_000, -3_600_000):
             story.leader.wall_offset_ms += jump
             await story.acknowledged(20)
         story.check(story.run.oracle.metadata.elections == elections, "a role changed")
