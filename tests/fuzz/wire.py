@@ -20,7 +20,6 @@ from paceline.wire.cursus.commands import COMMANDS, parse_command
 from paceline.wire.cursus.frames import FrameReader as CursusFrames
 from paceline.wire.cursus.frames import framed
 from paceline.wire.cursus.inbound import CommandText, read_frame
-from paceline.wire.cursus.replies import parse_offsets
 from paceline.wire.frame import Frame, FrameReader, encode_head
 from paceline.wire.framebuffer import FrameBuffer
 from paceline.wire.kafka import apis
@@ -178,10 +177,6 @@ def _feed_cursus_body(given: bytes, rng: random.Random) -> None:
         said = read_frame(given, frozenset(COMMANDS))
         if isinstance(said, CommandText):
             parse_command(said)
-
-
-def _feed_cursus_offsets(given: bytes, rng: random.Random) -> None:
-    parse_offsets(given.decode("utf-8", "replace"))
 
 
 # --- native and peers -----------------------------------------------------------------------------
@@ -455,16 +450,11 @@ def _framed_events(rng: random.Random) -> bytes:
     return events.frame_events([rng.randbytes(rng.randrange(40)) for _ in range(3)])
 
 
-def _offsets_line(rng: random.Random) -> bytes:
-    return b"OK topic=orders P0:earliest=0,latest=5,hwm=5 P1:earliest=0,latest=0,hwm=0"
-
-
 TARGETS = (
     Target("v1", _v1_lines, _feed_v1),
     Target("v1-reply", _v1_reply, _feed_v1_reply),
     Target("cursus", _cursus_stream, _feed_cursus, most_bytes=80 * MIB),
     Target("cursus-body", _cursus_body, _feed_cursus_body, most_bytes=80 * MIB),
-    Target("cursus-offsets", _offsets_line, _feed_cursus_offsets),
     Target(
         "native",
         lambda rng: _frames(_NATIVE, rng),

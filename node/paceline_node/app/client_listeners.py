@@ -8,6 +8,8 @@ from functools import partial
 import trio
 
 from paceline.wire.cursus.compression import CursusCompressor
+from paceline.wire.frame import Frame
+from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.segment.server import ServerLimits
 from paceline_node.app.cursus import make_cursus
@@ -16,6 +18,7 @@ from paceline_node.app.node_pages import NodePages
 from paceline_node.app.pravega import PravegaParts
 from paceline_node.app.tls import NodeTls
 from paceline_node.http.server import HttpServer
+from paceline_node.listeners.cursus.listener import PeerHandler
 from paceline_node.listeners.kafka.connection import KafkaLimits
 from paceline_node.listeners.kafka.coordinator import CoordinatorRequests
 from paceline_node.listeners.kafka.listener import KafkaListener
@@ -43,9 +46,10 @@ from paceline_node.listeners.v1.replicas import V1Replicas
 from paceline_node.listeners.v1.routing import Router
 from paceline_node.memory import ClientMemory
 from paceline_node.net.accepting import AcceptGate, OpenConnections
+from paceline_node.net.framestream import Payload
 from paceline_node.net.network import RealDescriptors
 from paceline_node.observe.metrics import Gauge, Metrics, Sample, Total
-from paceline_node.peers.server import PeerServer
+from paceline_node.peers.server import PeerServer, Session, Slot
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.services.broker_services import BrokerParts, BrokerServices
 from paceline_node.services.descriptions import DescriptionService
@@ -53,6 +57,12 @@ from paceline_node.services.replica_slots import ReplicaSlots
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.tables import TableService
 from paceline_node.settings import ListenerKind, LiveSettings
+
+
+async def _ask(
+    handler: PeerHandler, session: Session, frame: Frame, slot: Slot
+) -> tuple[Message, Payload]:
+    return await handler(session.peer, frame, slot.given_up)
 
 
 class ClientListeners:
@@ -127,6 +137,8 @@ class ClientListeners:
             lambda session, frame, slot: cursus(session.peer, frame, slot.given_up),
         )
         server.register(PeerApi.SEGMENT, self._pravega.leaders.serve_forwarded)
+        for api, handler in self._cursus.asked.items():
+            server.register_patient(api, partial(_ask, handler))
 
     # --- what serves which protocol ---------------------------------------------------------------
 

@@ -7,6 +7,14 @@ from collections.abc import Mapping, Sequence
 from paceline.wire.cursus import requests
 from paceline.wire.cursus.commands import COMMANDS
 from paceline.wire.cursus.compression import CursusCompressor
+from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.cursus import (
+    CursusEndsAsked,
+    CursusGroupsAsked,
+    CursusMemberAsked,
+    CursusPositionAsked,
+    CursusRecordsAsked,
+)
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.cluster import CursusCluster
 from paceline_node.listeners.cursus.coordinators import Coordinators
@@ -65,32 +73,26 @@ def make_cursus(
         leader_wait_s=cursus.leader_wait_ms / 1000,
         non_utf8=cursus.non_utf8,
     )
-    idle_s = cursus.idle_timeout_ms / 1000 or None
     listener = CursusListener(
         env,
-        CursusSettings(
-            frozenset(COMMANDS),
-            _FEATURES,
-            compressors,
-            idle_s,
-            stall_s=settings.limits.stall_ms / 1000,
-            stream_stall_s=cursus.stream_stall_ms / 1000,
-        ),
+        _session_settings(settings, compressors),
         produce,
         reads,
         metrics,
         memory,
     )
-    streams = EventStreams(env, cursus.event_streams_max)
+    topics = CursusTopics(env, services.topics, removal, services.offsets, places, routing)
     _serve_topics(
         listener,
-        CursusTopics(env, services.topics, removal, services.offsets, places, routing),
+        topics,
         CursusCluster(services.topics, places, services.status.quorum),
         CursusEvents(
             env,
             places,
             routing,
-            EventStreamService(services.access, services.records, streams),
+            EventStreamService(
+                services.access, services.records, EventStreams(env, cursus.event_streams_max)
+            ),
         ),
     )
     transactions = CursusTransactions(
@@ -104,7 +106,22 @@ def make_cursus(
         timeout_ms=cursus.transaction_timeout_ms,
     )
     _serve_coordinated(listener, groups, transactions)
+    _serve_nodes(listener, topics, groups, reads)
     return listener
+
+
+def _session_settings(
+    settings: Settings, compressors: Sequence[CursusCompressor]
+) -> CursusSettings:
+    cursus = settings.cursus
+    return CursusSettings(
+        frozenset(COMMANDS),
+        _FEATURES,
+        compressors,
+        cursus.idle_timeout_ms / 1000 or None,
+        stall_s=settings.limits.stall_ms / 1000,
+        stream_stall_s=cursus.stream_stall_ms / 1000,
+    )
 
 
 def _serve_topics(
@@ -156,3 +173,14 @@ def health_checks(services: BrokerServices) -> Mapping[str, str]:
     """What /ready tells: each subsystem, and why it is not in order."""
     reasons = services.status.reasons()
     return {"broker": "ok"} if not reasons else {"broker": "; ".join(reasons)}
+
+
+def _serve_nodes(
+    listener: CursusListener, topics: CursusTopics, groups: CursusGroupCommands, reads: CursusReads
+) -> None:
+    """What other nodes ask for their clients."""
+    listener.serve_asked(PeerApi.CURSUS_GROUPS, CursusGroupsAsked, groups.names_asked)
+    listener.serve_asked(PeerApi.CURSUS_ENDS, CursusEndsAsked, topics.ends_asked)
+    listener.serve_asked(PeerApi.CURSUS_POSITION, CursusPositionAsked, groups.position_asked)
+    listener.serve_asked(PeerApi.CURSUS_MEMBER, CursusMemberAsked, groups.member_asked)
+    listener.serve_asked(PeerApi.CURSUS_RECORDS, CursusRecordsAsked, reads.records_asked)

@@ -8,14 +8,11 @@ order: one client reads it with patterns.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.requests import TopicPolicy
-
-_OFFSETS = re.compile(r"P(\d+):earliest=(\d+):latest=(\d+):leo=(\d+):hwm=(\d+)")
 
 
 def ok(**fields: object) -> str:
@@ -114,14 +111,6 @@ def list_offsets(topic: str, partitions: Sequence[PartitionOffsets]) -> str:
     return ok(topic=topic, partitions=len(partitions), offsets=shown)
 
 
-def parse_offsets(text: str) -> list[PartitionOffsets]:
-    """What :func:`list_offsets` wrote, as one node reads it from another; nothing from an error."""
-    return [
-        PartitionOffsets(*map(int, match))
-        for match in _OFFSETS.findall(text.partition("offsets=")[2])
-    ]
-
-
 # --- groups -------------------------------------------------------------------------------------
 
 
@@ -136,7 +125,7 @@ def assignment(
 
 
 def parse_assignment(line: str) -> frozenset[int]:
-    """The partitions that :func:`assignment` listed, as one node reads it from another."""
+    """The partitions that :func:`assignment` listed."""
     listed = line.partition("[")[2].partition("]")[0]
     return frozenset(map(int, listed.split()))
 

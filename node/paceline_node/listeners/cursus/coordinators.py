@@ -7,6 +7,7 @@ the command on.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from paceline.errors import (
     CoordinatorLoadInProgress,
@@ -25,6 +26,7 @@ from paceline_node.listeners.cursus.session import CursusCall, Reply, text
 from paceline_node.services.cluster_view import BrokerView
 from paceline_node.services.routing import LeaderRouting
 
+T = TypeVar("T")
 COORDINATOR_WAIT_S = 2.5
 ANSWER_S = 0.2
 """Left of a call's time, so that its answer can still go out."""
@@ -52,26 +54,28 @@ class Coordinators:
         topic: str,
         number: int,
         call: CursusCall,
-        here: Callable[[], Awaitable[Reply]],
+        here: Callable[[], Awaitable[T]],
+        there: Callable[[NodeId], Awaitable[T]],
         *,
         until: float,
-    ) -> Reply:
-        """What ``here`` answers, where this node coordinates. Raises NotLeader when nobody does
-        until then, ``NOT_COORDINATOR``, and what ``here`` raises."""
+    ) -> T:
+        """What ``here`` answers, where this node coordinates, or for clients that cannot follow
+        ``there``. Raises NotLeader when nobody does until then, ``NOT_COORDINATOR``, and what those
+        two raise."""
 
-        async def at_home() -> Reply:
+        async def at_home() -> T:
             try:
                 return await here()
             except _NOT_HERE as error:
                 raise NotLeader(str(error)) from error
 
-        async def there(node: NodeId) -> Reply:
+        async def away(node: NodeId) -> T:
             if call.redirects:
                 raise self._elsewhere(node)
-            return await self.forward(node, call, call.body)
+            return await there(node)
 
         return await self._routing.on_leader(
-            topic, number, here=at_home, there=None if call.forwarded else there, until=until
+            topic, number, here=at_home, there=None if call.forwarded else away, until=until
         )
 
     def _elsewhere(self, node: NodeId) -> CursusError:
@@ -84,11 +88,13 @@ class Coordinators:
         """The refusal that has a client ask this node again."""
         return self._elsewhere(self._routing.node_id)
 
-    async def forward(self, node: NodeId, call: CursusCall, body: bytes) -> Reply:
-        """Another node's answer to a command. Raises as :meth:`LeaderRouting.ask`."""
+    async def forward(self, node: NodeId, call: CursusCall) -> Reply:
+        """Another node's answer to the client's frame. Raises as :meth:`LeaderRouting.ask`."""
         budget_s = self.left_s(call)
         ask = CursusFrame(int(budget_s * 1000), call.session.classed)
-        frame = await self._routing.ask(node, PeerApi.CURSUS_FRAME, ask, body, budget_s=budget_s)
+        frame = await self._routing.ask(
+            node, PeerApi.CURSUS_FRAME, ask, call.body, budget_s=budget_s
+        )
         return (bytes(frame.payload),)
 
 

@@ -8,9 +8,11 @@ again: the page's clients look for that word, later ones for the code.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import NoReturn, TypeVar
 
 import trio
 
@@ -25,7 +27,17 @@ from paceline.errors import (
 )
 from paceline.types import NodeId
 from paceline.wire.cursus import replies, requests
-from paceline.wire.cursus.errors import CursusError, parse_refusal, quoted
+from paceline.wire.cursus.errors import CursusError, quoted
+from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.cursus import (
+    CursusGroupsAsked,
+    CursusGroupsFound,
+    CursusGroupStatus,
+    CursusMemberAsked,
+    CursusMemberFound,
+    CursusPositionAsked,
+    CursusPositionFound,
+)
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.coordinators import (
     ANSWER_S,
@@ -34,14 +46,15 @@ from paceline_node.listeners.cursus.coordinators import (
     told_where,
 )
 from paceline_node.listeners.cursus.places import LISTENER, Places
-from paceline_node.listeners.cursus.session import CursusCall, CursusSession, Reply, text
+from paceline_node.listeners.cursus.session import CursusCall, PeerAnswer, Reply, text
 from paceline_node.refusals import NotOwner, Regression, StaleGeneration
 from paceline_node.security.principals import Operation
 from paceline_node.services.cursus_groups import CursusGroup, GroupStatus
 from paceline_node.services.groups import CURSUS, GroupService
 from paceline_node.services.routing import LeaderRouting
 
-Serve = Callable[[float], Awaitable[Reply]]
+T = TypeVar("T")
+Serve = Callable[[float], Awaitable[T]]
 """Answers at the coordinator; is given how long what it says has until it is committed."""
 _PAUSE_S = 0.02
 _MembersOwn = (
@@ -212,19 +225,19 @@ class CursusGroupCommands:
 
     async def list(self, _: requests.ListGroups, call: CursusCall) -> Reply:
         """The names of all groups, from every coordinator."""
-        names = {listing.key.group for listing in await self._groups.list((CURSUS,), ())}
-        if not call.forwarded:
-            async with trio.open_nursery() as nursery:
-                for node in self._groups.coordinators():
-                    if node != self._routing.node_id:
-                        nursery.start_soon(self._list_at, node, call, names)
+        names = await self._names_here()
+        async with trio.open_nursery() as nursery:
+            for node in self._groups.coordinators():
+                if node != self._routing.node_id:
+                    nursery.start_soon(self._list_at, node, call, names)
         visible = sorted(name for name in names if self._groups.may_see(call.principal, name))
         return text(replies.ok(count=len(visible), groups=",".join(visible)))
 
     async def _list_at(self, node: NodeId, call: CursusCall, names: set[str]) -> None:
-        reply = await self._coordinators.forward(node, call, b"LIST_GROUPS")
-        listed = reply[0].decode().partition("groups=")[2]
-        names.update(name for name in listed.split(",") if name)
+        left_s = self._coordinators.left_s(call)
+        ask = CursusGroupsAsked(int(left_s * 1000))
+        frame = await self._routing.ask(node, PeerApi.CURSUS_GROUPS, ask, budget_s=left_s)
+        names.update(CursusGroupsFound.unpack(frame.body).names)
 
     def open_to_commit(self, group: str, topic: str, call: CursusCall) -> CursusGroup:
         """A group, for a client that commits offsets for it. Raises AuthorizationFailed."""
@@ -235,49 +248,141 @@ class CursusGroupCommands:
     ) -> None:
         """Raise as COMMIT_OFFSET does unless the member is in that generation and reads those
         partitions; its session is kept."""
-        line = (
-            f"SYNC_GROUP topic={who.topic} group={who.group} member={who.member} "
-            f"generation={who.generation}"
-        )
-        inner = replace(
-            call,
-            word="SYNC_GROUP",
-            session=CursusSession(call.principal),
-            body=line.encode(),
-            redirects=False,
-        )
-        [told] = await self.sync(who, inner)
-        answer = told.decode()
-        if not answer.startswith("OK"):
-            raise parse_refusal(answer)
-        assigned = replies.parse_assignment(answer)
+        group = self._open_to_member(who, call)
+
+        async def serve(commit_s: float) -> tuple[int, ...]:
+            return (await group.sync(who.member, who.generation, commit_s=commit_s)).partitions
+
+        async def there(node: NodeId) -> tuple[int, ...]:
+            left_s = self._coordinators.left_s(call)
+            ask = CursusMemberAsked(
+                int(left_s * 1000), who.group, who.topic, who.member, who.generation
+            )
+            frame = await self._routing.ask(node, PeerApi.CURSUS_MEMBER, ask, budget_s=left_s)
+            found = CursusMemberFound.unpack(frame.body)
+            check_status(found.status, found.generation, ask)
+            return found.partitions
+
+        with _in_words(group, call, who.member):
+            assigned = await self._located(group, replace(call, redirects=False), serve, there)
         for partition in partitions:
             if partition not in assigned:
                 raise _not_owner(who.group, who.member, partition, who.generation)
 
+    # --- for other nodes --------------------------------------------------------------------------
+
+    async def names_asked(self, _: CursusGroupsAsked, call: CursusCall) -> PeerAnswer:
+        """The groups that this node coordinates."""
+        return CursusGroupsFound(tuple(sorted(await self._names_here()))), b""
+
+    async def _names_here(self) -> set[str]:
+        return {listing.key.group for listing in await self._groups.list((CURSUS,), ())}
+
+    async def position_asked(self, ask: CursusPositionAsked, call: CursusCall) -> PeerAnswer:
+        """What a group that this node coordinates has committed. While a transaction that is being
+        ended may move it, it is waited for. Raises as :meth:`_located`."""
+        group = self._groups.open_cursus(call.principal, Operation.DESCRIBE, ask.group, ask.topic)
+        until = call.deadline - ANSWER_S
+
+        async def serve(commit_s: float) -> int | None:
+            return await group.committed(ask.partition, ask.generation, commit_s=commit_s)
+
+        while True:
+            try:
+                offset = await self._located(group, call, serve, _goes_no_further)
+            except (GroupNotFound, StaleGeneration) as error:
+                status, current = status_of(error)
+                return CursusPositionFound(status, generation=current), b""
+            if offset is not None:
+                return CursusPositionFound(CursusGroupStatus.FOUND, offset), b""
+            if self._env.now() + _PAUSE_S > until:
+                return CursusPositionFound(CursusGroupStatus.MOVES), b""
+            await trio.sleep(_PAUSE_S)
+
+    async def member_asked(self, ask: CursusMemberAsked, call: CursusCall) -> PeerAnswer:
+        """What a member of a group that this node coordinates reads. Raises as :meth:`_located`."""
+        group = self._groups.open_cursus(call.principal, Operation.JOIN_GROUP, ask.group, ask.topic)
+
+        async def serve(commit_s: float) -> tuple[int, ...]:
+            return (await group.sync(ask.member, ask.generation, commit_s=commit_s)).partitions
+
+        try:
+            partitions = await self._located(group, call, serve, _goes_no_further)
+        except (GroupNotFound, StaleGeneration, UnknownMember) as error:
+            status, current = status_of(error)
+            return CursusMemberFound(status, generation=current), b""
+        return CursusMemberFound(CursusGroupStatus.FOUND, partitions), b""
+
     # --- where ------------------------------------------------------------------------------------
 
     async def _at_coordinator(
-        self, group: CursusGroup, call: CursusCall, serve: Serve, member: str = ""
+        self, group: CursusGroup, call: CursusCall, serve: Serve[Reply], member: str = ""
     ) -> Reply:
         """What ``serve`` answers on the group's engine, wherever that is."""
-        name = group.key.group
+        with _in_words(group, call, member):
+            return await self._located(
+                group, call, serve, lambda node: self._coordinators.forward(node, call)
+            )
+
+    async def _located(
+        self,
+        group: CursusGroup,
+        call: CursusCall,
+        serve: Serve[T],
+        there: Callable[[NodeId], Awaitable[T]],
+    ) -> T:
+        """What ``serve`` gives here, or ``there`` elsewhere. Raises what they do, NotLeader,
+        CoordinatorNotAvailable and UnknownTopicOrPartition."""
         until = self._coordinators.until(call)
 
-        async def here() -> Reply:
+        async def here() -> T:
             return await serve(self._coordinators.left_s(call))
 
-        try:
-            place = await group.wait_place(timeout_s=max(0.0, until - self._env.now()))
-            return await self._coordinators.serve(*place, call, here, until=until)
-        except (NotLeader, NotEnoughReplicas):
-            if call.forwarded:
-                raise
-            raise no_coordinator(name) from None
-        except (CoordinatorNotAvailable, UnknownTopicOrPartition):
-            raise no_coordinator(name) from None
-        except PacelineError as error:
-            raise refusal_of(error, name, group.key.subject, member) from error
+        place = await group.wait_place(timeout_s=max(0.0, until - self._env.now()))
+        return await self._coordinators.serve(*place, call, here, there, until=until)
+
+
+@contextmanager
+def _in_words(group: CursusGroup, call: CursusCall, member: str) -> Iterator[None]:
+    """Refusals become those that clients know."""
+    name = group.key.group
+    try:
+        yield
+    except (NotLeader, NotEnoughReplicas):
+        if call.forwarded:
+            raise
+        raise no_coordinator(name) from None
+    except (CoordinatorNotAvailable, UnknownTopicOrPartition):
+        raise no_coordinator(name) from None
+    except PacelineError as error:
+        raise refusal_of(error, name, group.key.subject, member) from error
+
+
+async def _goes_no_further(node: NodeId) -> NoReturn:
+    raise NotLeader(f"node {node} coordinates")
+
+
+def status_of(error: PacelineError) -> tuple[CursusGroupStatus, int]:
+    """What another node is told of a group's refusal, and the generation of the group where that is
+    what was wrong."""
+    if isinstance(error, StaleGeneration):
+        return CursusGroupStatus.STALE_GENERATION, error.current
+    if isinstance(error, UnknownMember):
+        return CursusGroupStatus.UNKNOWN_MEMBER, -1
+    return CursusGroupStatus.NO_GROUP, -1
+
+
+def check_status(
+    status: CursusGroupStatus, current: int, ask: CursusMemberAsked | CursusPositionAsked
+) -> None:
+    """Raise what :func:`status_of` told of: GroupNotFound, UnknownMember, StaleGeneration."""
+    if status is CursusGroupStatus.NO_GROUP:
+        raise GroupNotFound(f"group {ask.group} does not exist")
+    if status is CursusGroupStatus.UNKNOWN_MEMBER:
+        raise UnknownMember(f"group {ask.group} does not have that member")
+    if status is CursusGroupStatus.STALE_GENERATION:
+        requested = -1 if ask.generation is None else ask.generation
+        raise StaleGeneration(ask.group, current=current, requested=requested)
 
 
 def no_coordinator(group: str) -> CursusError:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import Protocol, Self, TypeVar, cast
 
 import structlog
 import trio
 
-from paceline.errors import PacelineError, RemoteProtocolError
+from paceline.errors import PacelineError, RemoteProtocolError, RequestTimedOut
 from paceline.types import Acks, Compression, NodeId
 from paceline.values import dataclass
 from paceline.wire.cursus import requests
@@ -31,6 +31,7 @@ from paceline.wire.cursus.replies import ok, refusal_of
 from paceline.wire.cursus.requests import Request
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
+from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame, CursusReply
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.errors import as_cursus
@@ -42,6 +43,7 @@ from paceline_node.listeners.cursus.session import (
     FrameSink,
     FrameSource,
     Outcome,
+    PeerAnswer,
     Reply,
     Waiting,
     text,
@@ -71,7 +73,24 @@ _RUN_BYTES = 128 * 1024
 
 Handler = Callable[[Request, CursusCall], Awaitable[Reply]]
 RunHandler = Callable[[Sequence[Request], CursusCall], Awaitable[Sequence[Outcome]]]
+PeerHandler = Callable[[NodeId, Frame, Waiting], Awaitable[PeerAnswer]]
+"""Answers another node, whose place among the waiting ones it may give up."""
 R = TypeVar("R", bound=Request)
+
+
+class Asked(Protocol):
+    """What another node asks: a message that says how much time there is."""
+
+    @property
+    def budget_ms(self) -> int:
+        """Of the request, what is left."""
+
+    @classmethod
+    def unpack(cls, values: Sequence[object]) -> Self:
+        """As :meth:`Message.unpack`."""
+
+
+Q = TypeVar("Q", bound=Asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +133,7 @@ class CursusListener:
         self._meters = metrics.requests_by("cursus", names)
         self._handlers: dict[type, Handler] = {}
         self._runs: dict[type, tuple[RunHandler, Callable[[Request], object]]] = {}
+        self.asked: dict[PeerApi, PeerHandler] = {}
         self.serve_requests(requests.Publish, produce.publish)
         self.serve_requests(requests.Consume, reads.consume)
         self.serve_requests(requests.ProtocolInfo, self._protocol_info)
@@ -436,6 +456,23 @@ class CursusListener:
             except CursusError as error:
                 reply = text(error.line(classed=ask.classed))
             return CursusReply(), reply[0]
+
+    def serve_asked(
+        self, api: PeerApi, kind: type[Q], handler: Callable[[Q, CursusCall], Awaitable[PeerAnswer]]
+    ) -> None:
+        """Let ``handler`` answer what other nodes ask for their clients."""
+
+        async def answer(sender: NodeId, frame: Frame, waiting: Waiting) -> PeerAnswer:
+            ask = kind.unpack(frame.body)
+            budget_s = min(ask.budget_ms / 1000, REQUEST_BUDGET_S)
+            session = CursusSession(node_principal(sender))
+            deadline = self._env.now() + budget_s
+            call = CursusCall(api.name, session, b"", deadline, True, False, waiting)
+            with trio.move_on_at(deadline):
+                return await handler(ask, call)
+            raise RequestTimedOut("the answer takes too long")
+
+        self.asked[api] = answer
 
     # --- the session's own commands ---------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Reading for Cursus: frames of records from an offset on, here or from the partition's leader.
 
 CONSUME and STREAM read through a :class:`ReadSource`: the log of this node where it leads, or, for
-clients that cannot follow a redirection (the positional forms), whoever leads, by forwarded
-CONSUMEs.
+clients that cannot follow a redirection (the positional forms), whoever leads, which is asked
+(``CursusRecordsAsked``).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from contextlib import nullcontext
 from typing import NamedTuple, Protocol
 
 from paceline.errors import InvalidRecord, NotLeader, RequestTimedOut
-from paceline.types import NodeId
+from paceline.types import Isolation, NodeId
 from paceline.values import dataclass
-from paceline.wire.cursus.batch import MAGIC, Dialect, encode_head, encode_record, parse_batch
-from paceline.wire.cursus.errors import CursusError, parse_refusal
+from paceline.wire.cursus.batch import Dialect, encode_head, encode_record, parse_batch
+from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.requests import OffsetReset, ReadPlace
 from paceline.wire.mapping import cursus_of
 from paceline.wire.peer.api import PeerApi
-from paceline.wire.peer.cursus import CursusFrame
+from paceline.wire.peer.cursus import CursusRecordsAsked, CursusRecordsFound
 from paceline.wire.records import Record
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.session import Waiting
@@ -173,7 +173,7 @@ class LocalSource:
 
 @dataclass(frozen=True, slots=True)
 class ForwardedSource:
-    """The leader, wherever it is: this node's log, or one CONSUME for each read."""
+    """The leader, wherever it is: this node's log, or one question for each read."""
 
     env: Env
     routing: LeaderRouting
@@ -205,22 +205,23 @@ class ForwardedSource:
 
     async def _ask(self, leader: NodeId, offset: int, wait_s: float) -> Found:
         place = self.place
-        isolation = place.isolation.name.lower()
-        line = (
-            f"CONSUME topic={place.topic} partition={place.partition} offset={offset}"
-            f" isolation={isolation} batch={place.max_records} wait_ms={int(wait_s * 1000)}"
-        )
         budget_s = wait_s + _FORWARD_SLACK_S
-        ask = CursusFrame(int(budget_s * 1000), False)
-        frame = await self.routing.ask(
-            leader,
-            PeerApi.CURSUS_FRAME,
-            ask,
-            line.encode(),
-            budget_s=budget_s,
-            changes_nothing=True,
+        ask = CursusRecordsAsked(
+            int(budget_s * 1000),
+            place.topic,
+            place.partition,
+            offset,
+            place.isolation is Isolation.READ_COMMITTED,
+            place.max_records,
+            int(wait_s * 1000),
         )
-        return _read_reply(bytes(frame.payload), place, offset)
+        frame = await self.routing.ask(
+            leader, PeerApi.CURSUS_RECORDS, ask, budget_s=budget_s, changes_nothing=True
+        )
+        found = CursusRecordsFound.unpack(frame.body)
+        if found.is_out_of_range:
+            raise OutOfRange(offset, found.earliest, found.latest)
+        return _translated(bytes(frame.payload), place, offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +239,8 @@ class PatientSource:
             return Found(RecordFrames(self.place).body(), offset, 0)
 
 
-def _read_reply(body: bytes, place: ReadPlace, offset: int) -> Found:
-    """A forwarded CONSUME's answer in the dialect of the reader's own request."""
-    if not body.startswith(MAGIC):
-        raise _refusal(body.decode("utf-8", "replace"))
+def _translated(body: bytes, place: ReadPlace, offset: int) -> Found:
+    """Another node's data frame in the dialect of the reader's own request."""
     batch = parse_batch(body)
     frames = RecordFrames(place)
     next_offset = offset
@@ -250,15 +249,6 @@ def _read_reply(body: bytes, place: ReadPlace, offset: int) -> Found:
             break
         next_offset = record.offset + 1
     return Found(frames.body(), next_offset, frames.count)
-
-
-def _refusal(line: str) -> CursusError:
-    refusal = parse_refusal(line)
-    if refusal.word == "OFFSET_OUT_OF_RANGE":
-        fields = dict(part.partition("=")[::2] for part in refusal.detail.split())
-        numbers = [int(fields.get(name, "0")) for name in ("requested", "earliest", "latest")]
-        return OutOfRange(*numbers)
-    return refusal
 
 
 def start_offset(place: ReadPlace, *, committed: int | None, earliest: int, latest: int) -> int:

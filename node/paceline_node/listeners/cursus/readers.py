@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import trio
 
-from paceline.errors import AuthorizationFailed, CoordinatorNotAvailable, PacelineError
-from paceline.wire.cursus.errors import CursusError, parse_refusal
+from paceline.errors import (
+    AuthorizationFailed,
+    CoordinatorNotAvailable,
+    GroupNotFound,
+    PacelineError,
+)
+from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.requests import ReadPlace
 from paceline.wire.peer.api import PeerApi
-from paceline.wire.peer.cursus import CursusFrame
+from paceline.wire.peer.cursus import CursusGroupStatus, CursusPositionAsked, CursusPositionFound
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.coordinators import COORDINATOR_WAIT_S
-from paceline_node.listeners.cursus.groups import no_coordinator, refusal_of
+from paceline_node.listeners.cursus.groups import check_status, no_coordinator, refusal_of
 from paceline_node.listeners.cursus.places import LISTENER
 from paceline_node.listeners.cursus.session import CursusCall
 from paceline_node.refusals import StaleGeneration
@@ -76,27 +81,26 @@ class GroupReaders:
         """As the coordinator says. It is not asked for a reader that names an offset and no
         generation; one that names an offset reads on, too, where nobody answers, and is refused
         when it commits; not where the coordinator says that the offset may move."""
-        line = f"FETCH_OFFSET topic={place.topic} partition={place.partition} group={place.group}"
-        if place.generation is not None:
-            line += f" member={place.member or '-'} generation={place.generation}"
-        elif place.offset:
+        if place.generation is None and place.offset:
             return None
+        name, budget_s = group.key.group, COORDINATOR_WAIT_S
+        ask = CursusPositionAsked(
+            int(budget_s * 1000), name, place.topic, place.partition, place.generation
+        )
         try:
             node = group.coordinator(LISTENER).node_id
-            ask = CursusFrame(int(COORDINATOR_WAIT_S * 1000), False)
-            frame = await self._routing.ask(
-                node, PeerApi.CURSUS_FRAME, ask, line.encode(), budget_s=COORDINATOR_WAIT_S
-            )
+            frame = await self._routing.ask(node, PeerApi.CURSUS_POSITION, ask, budget_s=budget_s)
         except PacelineError:
             if place.offset:
                 return None
-            raise no_coordinator(group.key.group) from None
-        answer = bytes(frame.payload).decode()
-        if answer.startswith("ERROR: GEN_MISMATCH"):
-            raise parse_refusal(answer)
-        if not answer.startswith("OK offset="):
-            moves = answer.startswith("ERROR: NOT_COORDINATOR")
-            if moves or not (place.offset or answer.startswith("ERROR: group_not_found")):
-                raise no_coordinator(group.key.group)
+            raise no_coordinator(name) from None
+        found = CursusPositionFound.unpack(frame.body)
+        if found.status is CursusGroupStatus.MOVES:
+            raise no_coordinator(name)
+        try:
+            check_status(found.status, found.generation, ask)
+        except GroupNotFound:
             return None
-        return int(answer.removeprefix("OK offset=")) or None
+        except StaleGeneration as error:
+            raise refusal_of(error, name, place.topic, place.member or "") from None
+        return found.offset or None

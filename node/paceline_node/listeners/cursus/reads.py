@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paceline.errors import NotLeader
+from paceline.errors import NotLeader, UnknownTopicOrPartition
+from paceline.types import Isolation
 from paceline.values import dataclass
 from paceline.wire.cursus.batch import Dialect
-from paceline.wire.cursus.errors import topic_not_found
-from paceline.wire.cursus.requests import Consume, ReadPlace
+from paceline.wire.cursus.errors import CursusError, topic_not_found
+from paceline.wire.cursus.requests import Consume, OffsetReset, ReadPlace
 from paceline.wire.cursus.wildcards import is_pattern
+from paceline.wire.peer.cursus import CursusRecordsAsked, CursusRecordsFound
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.read import (
     ForwardedSource,
     LocalSource,
+    OutOfRange,
     PatientSource,
     ReadSource,
     RecordFrames,
@@ -22,7 +25,7 @@ from paceline_node.listeners.cursus.read import (
     start_offset,
 )
 from paceline_node.listeners.cursus.readers import GroupReaders
-from paceline_node.listeners.cursus.session import CursusCall, FrameSink, Reply
+from paceline_node.listeners.cursus.session import CursusCall, FrameSink, PeerAnswer, Reply
 from paceline_node.listeners.cursus.streams import CursusStream
 from paceline_node.services.fetch import FetchService
 from paceline_node.services.open_reads import ReadableReplica, ReadableTopic
@@ -78,6 +81,32 @@ class CursusReads:
             place = opened.place
             raise self._places.redirect(place.topic, place.partition) from None
         return (found.body,)
+
+    async def records_asked(self, ask: CursusRecordsAsked, call: CursusCall) -> PeerAnswer:
+        """For another node: records of a partition that this node leads. Raises NotLeader, and
+        UnknownTopicOrPartition."""
+        isolation = Isolation.READ_COMMITTED if ask.committed else Isolation.READ_UNCOMMITTED
+        place = ReadPlace(
+            ask.topic,
+            ask.partition,
+            ask.offset,
+            group=None,
+            member=None,
+            generation=None,
+            isolation=isolation,
+            reset=OffsetReset.EARLIEST,
+            max_records=ask.max_records,
+            dialect=Dialect.REAL,
+        )
+        try:
+            opened = await self._open(place, call)
+            wait_s = min(ask.wait_ms / 1000, call.deadline - self._env.now() - _ANSWER_S)
+            found = await opened.source.read(opened.offset, wait_s)
+        except OutOfRange as error:
+            return CursusRecordsFound(True, error.earliest, error.latest), b""
+        except CursusError as error:
+            raise UnknownTopicOrPartition(str(error)) from error
+        return CursusRecordsFound(), found.body
 
     async def stream(self, place: ReadPlace, call: CursusCall, sink: FrameSink) -> CursusStream:
         """A stream that is ready to run."""

@@ -12,6 +12,7 @@ import trio
 from paceline.errors import PacelineError, RemoteProtocolError
 from paceline.values import dataclass
 from paceline.wire.cursus.frames import FrameReader, framed
+from paceline.wire.message import Message
 from paceline_node.listeners.serving import send_to
 from paceline_node.memory import Holding, Portion
 from paceline_node.security.principals import Principal
@@ -38,6 +39,10 @@ _SLOWEST_BYTES_S = 64 * 1024
 def text(line: str) -> Reply:
     """A reply of one line."""
     return (line.encode("utf-8", "replace"),)
+
+
+PeerAnswer = tuple[Message, bytes]
+"""What another node is told: a message and its payload."""
 
 
 @dataclass(slots=True)

@@ -22,10 +22,10 @@ from paceline.wire.cursus.replies import PartitionOffsets
 from paceline.wire.cursus.requests import AuthPolicy, Partitioner, TopicPolicy
 from paceline.wire.native import admin
 from paceline.wire.peer.api import PeerApi
-from paceline.wire.peer.cursus import CursusFrame
+from paceline.wire.peer.cursus import CursusEnds, CursusEndsAsked, CursusEndsFound
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.places import Places
-from paceline_node.listeners.cursus.session import CursusCall, Reply, text
+from paceline_node.listeners.cursus.session import CursusCall, PeerAnswer, Reply, text
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.event_streams import KIND
@@ -212,17 +212,13 @@ class CursusTopics:
     # --- LIST_OFFSETS -----------------------------------------------------------------------------
 
     async def list_offsets(self, request: requests.ListOffsets, call: CursusCall) -> Reply:
-        """Ends of partitions, each as its leader knows them. A forwarded request is answered for
-        those that this node leads."""
+        """Ends of partitions, each as its leader knows them."""
         topic = await self._described(request.topic, call.principal)
         wanted = sorted(topic.partitions)
         if request.partition is not None:
             if request.partition not in topic.partitions:
                 raise partition_not_found(request.partition)
             wanted = [request.partition]
-        if call.forwarded:
-            found = await self._led_here(topic, call, sorted(topic.partitions), wait_s=0.0)
-            return text(replies.list_offsets(topic.name, list(found.values())))
         found = await self._gather(topic, call, wanted)
         missing = [number for number in wanted if number not in found]
         if missing:
@@ -259,18 +255,27 @@ class CursusTopics:
         self, leader: NodeId, topic: str, call: CursusCall, found: dict[int, PartitionOffsets]
     ) -> None:
         budget_s = call.deadline - self._env.now() - _ANSWER_S
-        ask = CursusFrame(int(budget_s * 1000), False)
-        body = f"LIST_OFFSETS topic={topic}".encode()
+        ask = CursusEndsAsked(int(budget_s * 1000), topic)
         try:
-            frame = await self._routing.ask(
-                leader, PeerApi.CURSUS_FRAME, ask, body, budget_s=budget_s
-            )
+            frame = await self._routing.ask(leader, PeerApi.CURSUS_ENDS, ask, budget_s=budget_s)
         except PacelineError as error:
             if error.retriable or isinstance(error, NotLeader):
                 return
             raise
-        for each in replies.parse_offsets(bytes(frame.payload).decode()):
-            found.setdefault(each.partition, each)
+        for each in CursusEndsFound.unpack(frame.body).partitions:
+            ends = PartitionOffsets(
+                each.partition, each.earliest, each.latest, each.log_end, each.high_watermark
+            )
+            found.setdefault(each.partition, ends)
+
+    async def ends_asked(self, ask: CursusEndsAsked, call: CursusCall) -> PeerAnswer:
+        """For another node: ends of the partitions that this node leads."""
+        try:
+            topic = await self._described(ask.topic, call.principal)
+        except CursusError:
+            return CursusEndsFound(()), b""
+        found = await self._led_here(topic, call, sorted(topic.partitions), wait_s=0.0)
+        return CursusEndsFound(tuple([CursusEnds(*each) for each in found.values()])), b""
 
 
 def _configs(policy: TopicPolicy) -> dict[str, str | None]:

@@ -378,7 +378,11 @@ class CursusTransactions:
         until = self._coordinators.until(call)
         try:
             return await self._coordinators.serve(
-                *self._transactions.place, call, here, until=until
+                *self._transactions.place,
+                call,
+                here,
+                lambda node: self._coordinators.forward(node, call),
+                until=until,
             )
         except TransactionNotFound as error:
             raise CursusError("transaction_not_found", f"reason={quoted(str(error))}") from None
