@@ -18,6 +18,7 @@ from paceline.wire.cursus.batch import (
     parse_batch,
 )
 from paceline.wire.cursus.frames import FrameReader, framed
+from tests.integration.node.machines import open_stream
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 """Settings of a node that is alone."""
@@ -31,7 +32,7 @@ class CursusClient:
         self.address = address
 
     async def __aenter__(self) -> CursusClient:
-        self.stream: trio.abc.Stream = await trio.open_tcp_stream(*self.address)
+        self.stream: trio.abc.Stream = await open_stream(self.address)
         self._reader = FrameReader()
         return self
 

@@ -27,8 +27,8 @@ from paceline.wire.native.data import (
     StatusReply,
     TopicDescription,
 )
+from tests.integration.node.machines import Address, open_stream
 
-Address = tuple[str, int]
 ANSWER_S = 30.0
 M = TypeVar("M", bound=Message)
 HELLO = Hello(PROTOCOL_VERSION, PROTOCOL_VERSION, "test")
@@ -51,10 +51,10 @@ class NativeConnection:
         self._hello = hello
         self._reader = FrameReader()
         self._correlation = 0
-        self._stream: trio.SocketStream | None = None
+        self._stream: trio.abc.HalfCloseableStream | None = None
 
     async def __aenter__(self) -> NativeConnection:
-        self._stream = await trio.open_tcp_stream(*self._address, local_address=self._source)
+        self._stream = await open_stream(self._address, source=self._source)
         try:
             if self._hello is not None:
                 await self.call(NativeApi.HELLO, self._hello, HelloReply)

@@ -1,17 +1,15 @@
-"""Real nodes in this process: real sockets and disks, one trio loop, ports known beforehand."""
+"""Nodes in this process: one trio loop, ports known beforehand; real sockets and disks, or memory
+(``machines.py``)."""
 
 from __future__ import annotations
 
-import itertools
-import os
 import random
 import shutil
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 import trio
@@ -28,16 +26,23 @@ from paceline.wire.native.data import (
 from paceline_node.app.boot import DirectoryInUse, format_node
 from paceline_node.app.node import Node, NodeAddresses
 from paceline_node.controller.raft_types import Member
-from paceline_node.env import Env, RealHost
+from paceline_node.env import Disk, Env, Network
 from paceline_node.groups.keys import GROUPS_TOPIC
 from paceline_node.listeners.serving import PortInUse
-from paceline_node.net.network import RealNetwork
 from paceline_node.security.principals import Policy
 from paceline_node.settings import load
 from paceline_node.state_machines.replica import Phase
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.layout import DirectoryMeta
 from paceline_node.transactions.keys import TRANSACTIONS_TOPIC
+from tests.integration.node.machines import (
+    Machines,
+    MemoryMachines,
+    NodeExited,
+    RealMachines,
+    data_dir,
+    machines_at_hand,
+)
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.stalling import StallingNetwork
 from tests.integration.node.v1_client import V1Client
@@ -59,21 +64,6 @@ _PATIENT = {
 a topic that was made just now had no leader."""
 CALM = {**_PATIENT, "raft.election_ms": "1000"}
 """Three nodes share one loop and a busy machine here; deaths are found by proof all the same."""
-
-
-class NodeExited(BaseException):
-    """The node ended its process at once; in a process of its own this would be the exit code."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(f"exit code {code}")
-        self.code = code
-
-
-class SharedHost(RealHost):
-    """The machine, except that a node's end does not take the test's process with it."""
-
-    def exit(self, code: int) -> NoReturn:
-        raise NodeExited(code)
 
 
 @dataclass(frozen=True)
@@ -108,60 +98,31 @@ def write_secret(directory: Path, text: str = "0123456789abcdef0123456789abcdef"
     return path
 
 
-def _worker_ports() -> Iterator[int]:
-    """Ports below those that ``paceline_cluster.ports`` chooses from, of this test worker alone:
-    each once, round and round, so that nobody takes one whose node is down or not up yet."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    ports = list(range(10_000 + worker, 20_000, workers))
-    random.SystemRandom().shuffle(ports)
-    return itertools.cycle(ports)
-
-
-_PORTS = _worker_ports()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on, and that no other test is given."""
-    return list(itertools.islice(filter(_is_free, _PORTS), count))
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def data_dir(directory: Path, number: int) -> Path:
-    return directory / f"node-{number}"
-
-
-async def format_nodes(directory: Path, ports: Sequence[int]) -> UUID:
+async def format_nodes(
+    directory: Path, ports: Sequence[int], machines: Machines | None = None
+) -> UUID:
     """Format node-0, node-1 ... as voters whose peer listeners are at ``ports``."""
     cluster_id = uuid4()
     write_secret(directory)
+    machines = machines or RealMachines()
     voters = [
-        Member(NodeId(number), uuid4(), "127.0.0.1", port) for number, port in enumerate(ports)
+        Member(NodeId(number), uuid4(), machines.address, port) for number, port in enumerate(ports)
     ]
     for voter in voters:
-        await _format(
-            directory, DirectoryMeta(cluster_id, voter.node_id, voter.directory_id), voters
-        )
+        meta = DirectoryMeta(cluster_id, voter.node_id, voter.directory_id)
+        await _format(machines.data(directory, voter.node_id), meta, voters)
     return cluster_id
 
 
 async def format_to_join(directory: Path, number: int, cluster_id: UUID) -> UUID:
     """Format a directory as ``node format`` does: of the cluster, but no voter. Its new id."""
     directory_id = uuid4()
-    await _format(directory, DirectoryMeta(cluster_id, NodeId(number), directory_id), ())
+    meta = DirectoryMeta(cluster_id, NodeId(number), directory_id)
+    await _format(RealDisk(str(data_dir(directory, number))), meta, ())
     return directory_id
 
 
-async def _format(directory: Path, meta: DirectoryMeta, voters: Sequence[Member]) -> None:
-    disk = RealDisk(str(data_dir(directory, meta.node_id)))
+async def _format(disk: Disk, meta: DirectoryMeta, voters: Sequence[Member]) -> None:
     await format_node(disk, meta, voters)
     disk.close()
 
@@ -178,12 +139,17 @@ def make_node(
     *,
     data: Path | None = None,
     policy: Policy | None = None,
-    network: RealNetwork | None = None,
+    network: Network | None = None,
     compressors: CompressorRegistry | None = None,
     tls: Sequence[str] = (),
+    machines: Machines | None = None,
 ) -> Node:
+    machines = machines or RealMachines()
+    disk = RealDisk(str(data)) if data else machines.data(directory, number)
     data = data or data_dir(directory, number)
-    listeners = ",".join(_listener_url(kind, port, tls) for kind, port in ports.items())
+    listeners = ",".join(
+        _listener_url(kind, f"{machines.address}:{port}", tls) for kind, port in ports.items()
+    )
     words = [
         f"node.id={number}",
         f"node.data_dir={data}",
@@ -193,18 +159,17 @@ def make_node(
         *(f"{key}={value}" for key, value in flags.items()),
     ]
     settings = load(flags=words)
-    net = network or RealNetwork()
-    env = Env(SharedHost(), RealDisk(str(data)), net, random.SystemRandom())
+    env = Env(machines.host, disk, network or machines.network, random.SystemRandom())
     return Node(settings, env, policy=policy, compressors=compressors)
 
 
-def _listener_url(kind: str, port: int, tls: Sequence[str]) -> str:
+def _listener_url(kind: str, address: str, tls: Sequence[str]) -> str:
     """``tls`` holds kinds that are encrypted, with options behind a ``?``."""
     for each in tls:
         name, mark, options = each.partition("?")
         if name == kind:
-            return f"{kind}+tls://127.0.0.1:{port}{mark}{options}"
-    return f"{kind}://127.0.0.1:{port}"
+            return f"{kind}+tls://{address}{mark}{options}"
+    return f"{kind}://{address}"
 
 
 # --- one node -------------------------------------------------------------------------------------
@@ -234,11 +199,23 @@ async def lone_node(
     tls: Sequence[str] = (),
 ) -> AsyncIterator[RunningNode]:
     """A cluster of one, formatted afresh."""
-    (port,) = free_ports(1)
-    await format_nodes(directory, [port])
+    machines = machines_at_hand()
+    (port,) = machines.free_ports(1)
+    await format_nodes(directory, [port], machines)
     ports = {**listener_ports(port), **dict.fromkeys(more_kinds, 0)}
-    flags = {**_PATIENT, **(flags or {})}
-    node = make_node(directory, 0, ports, flags, policy=policy, compressors=compressors, tls=tls)
+    if isinstance(machines, MemoryMachines):
+        others = [kind for kind in ports if kind != "peer"]
+        ports.update(zip(others, machines.free_ports(len(others)), strict=True))
+    node = make_node(
+        directory,
+        0,
+        ports,
+        {**_PATIENT, **(flags or {})},
+        policy=policy,
+        compressors=compressors,
+        tls=tls,
+        machines=machines,
+    )
     async with running(node, directory) as up:
         with trio.fail_after(HANG_S):
             while not _coordinates_all(node):  # noqa: ASYNC110  no event tells
@@ -284,8 +261,10 @@ class Cluster:
         nursery: trio.Nursery,
         flags: Mapping[str, str],
         peer_tls: Callable[[int], Mapping[str, str]] | None = None,
+        machines: Machines | None = None,
     ) -> None:
         self.peer_tls = peer_tls
+        self.machines = machines or RealMachines()
         self.directory = directory
         self.flags = {**CALM, **flags}
         self.up: dict[int, RunningNode] = {}
@@ -300,13 +279,16 @@ class Cluster:
     def ports(self, number: int) -> dict[str, int]:
         """The ports of a node, the same for all its lives."""
         if number not in self._ports:
-            self._ports[number] = dict(zip(_KINDS, free_ports(len(_KINDS)), strict=True))
+            self._ports[number] = dict(
+                zip(_KINDS, self.machines.free_ports(len(_KINDS)), strict=True)
+            )
         return self._ports[number]
 
     @property
     def bootstrap(self) -> str:
         """Where the first nodes' peers listen, as the setting wants it."""
-        return ",".join(f"{n}@127.0.0.1:{p['peer']}" for n, p in sorted(self._ports.items()))
+        host = self.machines.address
+        return ",".join(f"{n}@{host}:{p['peer']}" for n, p in sorted(self._ports.items()))
 
     def move(self, number: int) -> None:
         """Give a node that is down other ports. The others are not told."""
@@ -325,6 +307,7 @@ class Cluster:
             {**bootstrap, **self.flags, **shown, **extra},
             network=self.networks.get(number),
             tls=("peer",) if shown else (),
+            machines=self.machines,
         )
         life = self._lives[number] = _Life(node)
         with trio.fail_after(HANG_S):
@@ -348,6 +331,7 @@ class Cluster:
         except* NodeExited as group:
             self.exits[number] = _exit_code(group)
         finally:
+            self.machines.killed(number)
             self.up.pop(number, None)
             life.ended.set()
 
@@ -381,7 +365,7 @@ class Cluster:
 
     async def restart_on_stalling_network(self, number: int) -> StallingNetwork:
         """Have a node that can be cut off from others; the network stays its own."""
-        network = self.networks[number] = StallingNetwork()
+        network = self.networks[number] = StallingNetwork(self.machines.network)
         await self.restart(number)
         return network
 
@@ -528,9 +512,11 @@ async def cluster(
 ) -> AsyncIterator[Cluster]:
     """``count`` nodes, all of them voters, formatted afresh and serving; ``peer_tls`` are a node's
     settings where they encrypt among themselves."""
+    machines = machines_at_hand()
     async with trio.open_nursery() as nursery:
-        made = Cluster(directory, nursery, flags or {}, peer_tls)
-        await format_nodes(directory, [made.ports(number)["peer"] for number in range(count)])
+        made = Cluster(directory, nursery, flags or {}, peer_tls, machines)
+        ports = [made.ports(number)["peer"] for number in range(count)]
+        await format_nodes(directory, ports, machines)
         await made.start_all(range(count))
         try:
             yield made

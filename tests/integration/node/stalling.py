@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import trio
 
-from paceline_node.net.network import RealNetwork
+from paceline_node.env import Network
 
 
-class StallingNetwork(RealNetwork):
-    """The network, until some ports hang: what is sent to them stays on the way, as with a frozen
+class StallingNetwork:
+    """A network, until some ports hang: what is sent to them stays on the way, as with a frozen
     process or a cable pulled out. Only connections that this side opens are concerned."""
 
-    def __init__(self) -> None:
+    def __init__(self, network: Network) -> None:
+        self.listen = network.listen
+        self.bound_port = network.bound_port
+        self._network = network
         self._stalled: set[int] = set()
         self._change = trio.Event()
 
@@ -28,7 +31,7 @@ class StallingNetwork(RealNetwork):
 
     async def connect(self, host: str, port: int) -> trio.abc.Stream:
         await self.pass_to(port)
-        return _StallingStream(await super().connect(host, port), self, port)
+        return _StallingStream(await self._network.connect(host, port), self, port)
 
 
 class _StallingStream(trio.abc.Stream):

@@ -14,6 +14,7 @@ from paceline.wire.cursus.batch import CursusRecord, Dialect, encode_batch, pars
 from tests.integration.node.cursus_client import CursusClient, batch, numbered, payloads
 from tests.integration.node.nodes import Cluster, cluster
 
+pytestmark = pytest.mark.virtual_time
 THREE = {"topics.replication_factor": "3", "topics.min_insync_replicas": "2"}
 
 

@@ -8,7 +8,8 @@ import struct
 
 import trio
 
-Address = tuple[str, int]
+from tests.integration.node.machines import Address, open_stream
+
 ANSWER_S = 30.0
 """The protocol promises an answer within 4 s; this bounds a hang."""
 
@@ -19,10 +20,10 @@ class V1Client:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._buffer = b""
-        self._stream: trio.SocketStream | None = None
+        self._stream: trio.abc.HalfCloseableStream | None = None
 
     async def __aenter__(self) -> V1Client:
-        self._stream = await trio.open_tcp_stream(*self._address)
+        self._stream = await open_stream(self._address)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -39,7 +40,7 @@ class V1Client:
 
     async def reset(self) -> None:
         """Close with a reset: what was not read is refused, not just ignored."""
-        assert self._stream is not None
+        assert isinstance(self._stream, trio.SocketStream)
         self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         await trio.aclose_forcefully(self._stream)
 

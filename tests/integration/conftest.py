@@ -1,0 +1,25 @@
+"""Tests marked ``virtual_time`` run on a clock that jumps whenever all tasks wait.
+
+Their nodes are in memory (``node/machines.py``): real sockets and threads would not be waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+
+def _run(*what: Any, clock: trio.abc.Clock | None = None, **more: Any) -> Any:
+    return trio.run(*what, clock=clock or MockClock(autojump_threshold=0), **more)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("virtual_time"):
+            # In front of the mark that pytest-trio has set meanwhile: the first one counts.
+            item.add_marker(pytest.mark.trio(run=_run), append=False)
