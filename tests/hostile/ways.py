@@ -14,6 +14,7 @@ import trio
 
 from tests.fuzz.engine import mangle
 from tests.hostile.speech import Speech
+from tests.integration.node.machines import open_stream
 
 Address = tuple[str, int]
 _GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
@@ -37,10 +38,10 @@ class Aim:
 
 
 @asynccontextmanager
-async def _connection(aim: Aim) -> AsyncIterator[trio.SocketStream]:
+async def _connection(aim: Aim) -> AsyncIterator[trio.abc.HalfCloseableStream]:
     host, port = aim.rng.choice(aim.addresses)
     with trio.fail_after(_CONNECT_S):
-        stream = await trio.open_tcp_stream(host, port, local_address=aim.source)
+        stream = await open_stream((host, port), source=aim.source)
     try:
         if aim.speech.opening:
             with trio.fail_after(_ANSWER_S):

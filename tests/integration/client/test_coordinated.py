@@ -15,7 +15,6 @@ from paceline.client import (
     DrivenSettings,
     RebalanceListener,
     blocking,
-    connect,
     fetcher,
     shared_consumer,
 )
@@ -30,6 +29,7 @@ from paceline.types import TopicPartition
 from paceline_node.services.bounds import BoundsService
 from paceline_node.services.rebalancing import Rebalancing
 from tests.integration.client.test_groups import produce, until, values
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import cluster, lone_node
 
 pytestmark = pytest.mark.timeout(120)

@@ -19,10 +19,10 @@ from paceline.client import (
     Position,
     TransactionalProducer,
     blocking,
-    connect,
 )
 from paceline.errors import IllegalGeneration, InvalidTransactionState, UnstableOffsetCommit
 from paceline.types import Isolation, TopicPartition
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
 
 pytestmark = pytest.mark.timeout(120)

@@ -16,7 +16,6 @@ from paceline.client import (
     GroupConsumer,
     GroupSettings,
     OutOfRange,
-    connect,
     fetcher,
     membership,
     offsets,
@@ -45,8 +44,11 @@ from paceline.wire.native.groups import (
     SyncGroup,
 )
 from tests.integration.client.test_groups import FLAGS, QUICK, Reader, Told, until
+from tests.integration.node.machines import connect
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import cluster, lone_node
+
+pytestmark = pytest.mark.virtual_time
 
 pytestmark = pytest.mark.timeout(120)
 

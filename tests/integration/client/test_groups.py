@@ -21,7 +21,6 @@ from paceline.client import (
     Position,
     RebalanceListener,
     blocking,
-    connect,
 )
 from paceline.errors import (
     FencedInstance,
@@ -33,6 +32,7 @@ from paceline.errors import (
     PacelineError,
 )
 from paceline.types import TopicPartition
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import cluster, lone_node
 
 pytestmark = pytest.mark.timeout(120)

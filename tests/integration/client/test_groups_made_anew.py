@@ -9,19 +9,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from paceline.client import (
-    Client,
-    DrivenSettings,
-    GroupSettings,
-    Position,
-    connect,
-)
+from paceline.client import Client, DrivenSettings, GroupSettings, Position
 from paceline.client.shared_consumer import SharedConsumer
 from paceline.types import TopicPartition
 from paceline_node.services.rebalancing import Rebalancing
 from tests.integration.client.test_groups import FLAGS, until
 from tests.integration.client.test_made_anew import NEW, OLD, make, make_anew, take
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
+
+pytestmark = pytest.mark.virtual_time
 
 pytestmark = pytest.mark.timeout(120)
 

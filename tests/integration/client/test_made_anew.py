@@ -9,10 +9,13 @@ from typing import NamedTuple
 import pytest
 import trio
 
-from paceline.client import Client, Consumer, OutOfRange, Position, connect
+from paceline.client import Client, Consumer, OutOfRange, Position
 from paceline.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from paceline.types import TopicPartition
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
+
+pytestmark = pytest.mark.virtual_time
 
 AT = TopicPartition("t", 0)
 OLD = [b"old %d" % number for number in range(3)]

@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from paceline.client import Client, GroupConsumer, GroupSettings, OutOfRange, connect, membership
+from paceline.client import Client, GroupConsumer, GroupSettings, OutOfRange, membership
 from paceline.types import TopicPartition
 from tests.integration.client.test_group_troubles import write
 from tests.integration.client.test_groups import FLAGS, until
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import cluster, lone_node
+
+pytestmark = pytest.mark.virtual_time
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -15,7 +15,6 @@ from paceline.client import (
     OutOfRange,
     Position,
     blocking,
-    connect,
     fetcher,
     offsets,
     shared_consumer,
@@ -24,6 +23,7 @@ from paceline.errors import IllegalGeneration
 from paceline.types import TopicPartition
 from tests.integration.client.test_exactly_once import FLAGS, until
 from tests.integration.client.test_group_troubles import write
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import cluster, lone_node
 
 pytestmark = pytest.mark.timeout(120)

@@ -23,11 +23,11 @@ from paceline.client import (
     GroupSettings,
     Position,
     blocking,
-    connect,
 )
 from paceline.errors import IllegalGeneration
 from paceline.types import TopicPartition
 from tests.integration.client.test_groups import FLAGS, produce, until
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
 
 pytestmark = pytest.mark.timeout(120)

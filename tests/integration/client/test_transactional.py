@@ -14,7 +14,6 @@ from paceline.client import (
     Position,
     TransactionalSettings,
     blocking,
-    connect,
 )
 from paceline.errors import (
     AlreadyCommitted,
@@ -27,6 +26,7 @@ from paceline.errors import (
 from paceline.types import Isolation, TopicPartition
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.transactions import EndTransaction, TransactionEnded
+from tests.integration.node.machines import connect
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import cluster, lone_node
 

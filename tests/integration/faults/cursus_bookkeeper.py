@@ -11,6 +11,8 @@ from hashlib import sha256
 
 import trio
 
+from tests.integration.node.machines import open_stream
+
 PATIENCE_S = 90.0
 REPLY_S = 6.0
 _PAUSE_S = 0.05
@@ -73,7 +75,7 @@ class Coordinator:
     async def ask(self, address: tuple[str, int], line: str) -> str | None:
         """One command over a connection of its own; None when nobody answers."""
         with contextlib.suppress(OSError, trio.BrokenResourceError), trio.move_on_after(REPLY_S):
-            async with await trio.open_tcp_stream(*address) as stream:
+            async with await open_stream(address) as stream:
                 return await exchange(stream, line)
         return None
 

@@ -19,11 +19,11 @@ import trio
 from paceline_node.app.node import Node
 from paceline_node.env import Bytes, Env, File
 from paceline_node.storage.disk import RealDisk, RealFile
+from tests.integration.node.machines import SharedHost
 from tests.integration.node.nodes import (
     HANG_S,
     Cluster,
     RunningNode,
-    SharedHost,
     _Life,
     format_nodes,
     make_node,

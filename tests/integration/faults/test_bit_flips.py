@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from paceline.client import Position, connect
+from paceline.client import Position
 from paceline.errors import PacelineError
 from paceline.types import LeaderEpoch
 from paceline.wire.batch_header import BatchHeader, iter_batches
@@ -19,8 +19,8 @@ from paceline.wire.native.data import CorruptExamined, ReportCorrupt
 from paceline_node.services.corruption_reports import PAUSE_S
 from tests.integration.faults.faulty import FaultyCluster, faulty_cluster
 from tests.integration.faults.writing import assert_complete, create, lead, stored, writing
+from tests.integration.node.machines import connect, data_dir
 from tests.integration.node.native import NativeConnection
-from tests.integration.node.nodes import data_dir
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -24,7 +24,7 @@ from tests.integration.faults.faulty import (
     is_metadata,
 )
 from tests.integration.faults.writing import Writer, assert_complete, create, lead, writing
-from tests.integration.node.nodes import data_dir
+from tests.integration.node.machines import data_dir
 
 pytestmark = pytest.mark.timeout(120)
 

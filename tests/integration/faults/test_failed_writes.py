@@ -17,7 +17,7 @@ from tests.integration.faults.writing import (
     stored,
     writing,
 )
-from tests.integration.node.nodes import data_dir
+from tests.integration.node.machines import data_dir
 
 pytestmark = pytest.mark.timeout(120)
 

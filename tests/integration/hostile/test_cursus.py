@@ -7,7 +7,6 @@ import struct
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import trio
 from structlog.testing import capture_logs
 
 from paceline.wire.cursus.batch import MAGIC
@@ -16,6 +15,7 @@ from tests.hostile import cursus as attacks
 from tests.hostile.slices import nobody_holds_the_loop
 from tests.integration.faults.writing import create
 from tests.integration.node.cursus_client import ONE, CursusClient
+from tests.integration.node.machines import open_stream
 from tests.integration.node.nodes import cluster, lone_node
 
 _RESET = struct.pack("ii", 1, 0)
@@ -58,7 +58,7 @@ async def test_a_reader_that_resets_its_stream_is_no_failure(tmp_path: Path) -> 
     async with lone_node(tmp_path, ONE) as node, CursusClient(node.addresses["cursus"]) as client:
         await client.create("topic=orders partitions=1")
         with capture_logs() as logged:
-            reader = await trio.open_tcp_stream(*node.addresses["cursus"])
+            reader = await open_stream(node.addresses["cursus"])
             await reader.send_all(framed(b"STREAM orders 0 0"))
             assert await client.say("PUBLISH topic=orders acks=1 message=one")
             assert await reader.receive_some()

@@ -11,7 +11,8 @@ from paceline.errors import ErrorCode
 from paceline.wire.kafka import groups
 from tests.integration.hostile.test_memory import ONE
 from tests.integration.node.kafka_client import KafkaClient, coordinated
-from tests.integration.node.nodes import HANG_S, RunningNode, data_dir, lone_node
+from tests.integration.node.machines import data_dir
+from tests.integration.node.nodes import HANG_S, RunningNode, lone_node
 
 MEMBERS = 40
 SAYS = bytes(50_000)

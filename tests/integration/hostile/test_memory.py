@@ -16,6 +16,7 @@ from paceline.wire.kafka.cluster import MetadataRequest, MetadataRequestTopic
 from paceline.wire.native.api import NativeApi
 from paceline.wire.segment import messages as m
 from tests.integration.node.kafka_client import KafkaClient
+from tests.integration.node.machines import open_stream
 from tests.integration.node.native import HELLO, NativeConnection, request
 from tests.integration.node.nodes import HANG_S, Address, V1Client, lone_node
 from tests.integration.node.test_metrics import scrape
@@ -32,7 +33,7 @@ def resident_bytes() -> int:
 
 
 async def connect(stack: AsyncExitStack, address: Address) -> trio.SocketStream:
-    stream = await trio.open_tcp_stream(*address)
+    stream = await open_stream(address)
     stack.push_async_callback(trio.aclose_forcefully, stream)
     return stream
 
@@ -93,7 +94,7 @@ def begun_frames(protocol: str) -> bytes:
 async def flood(streams: Sequence[trio.SocketStream], data: bytes) -> None:
     """Send to all of them what they take; who is closed is closed."""
 
-    async def one(stream: trio.SocketStream) -> None:
+    async def one(stream: trio.abc.HalfCloseableStream) -> None:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await stream.send_all(data)
 

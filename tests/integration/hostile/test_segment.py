@@ -17,6 +17,7 @@ from tests.hostile.slices import nobody_holds_the_loop
 from tests.hostile.speech_segment import PRAVEGA_HELLO
 from tests.integration.hostile.test_memory import connect
 from tests.integration.hostile.test_slow import active
+from tests.integration.node.machines import open_stream
 from tests.integration.node.nodes import HANG_S, lone_node
 from tests.integration.segment import client as segments
 
@@ -31,7 +32,7 @@ async def test_a_flood_of_the_smallest_messages(tmp_path: Path, dialect: str) ->
     if dialect == "pravega":
         hello, small = PRAVEGA_HELLO, encode(w.KeepAlive())
     async with lone_node(tmp_path, ONE) as node:
-        stream = await trio.open_tcp_stream(*node.addresses["segment"])
+        stream = await open_stream(node.addresses["segment"])
         async with stream, trio.open_nursery() as nursery:
             with nobody_holds_the_loop(0.1), trio.fail_after(HANG_S):
                 nursery.start_soon(stream.send_all, hello + small * TIMES)

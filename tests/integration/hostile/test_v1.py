@@ -9,6 +9,7 @@ import trio
 
 from tests.hostile import v1 as attacks
 from tests.hostile.slices import nobody_holds_the_loop
+from tests.integration.node.machines import open_stream
 from tests.integration.node.nodes import HANG_S, V1Client, lone_node
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
@@ -18,7 +19,7 @@ HTTP = b"V1|0|ERR|BAD_REQUEST|this port speaks V1 lines, not HTTP\n"
 async def said_to(address: tuple[str, int], data: bytes) -> bytes:
     """All that comes back until the node closes."""
     with trio.fail_after(HANG_S):
-        async with await trio.open_tcp_stream(*address) as stream:
+        async with await open_stream(address) as stream:
             await stream.send_all(data)
             told = b""
             while more := await stream.receive_some():
@@ -40,7 +41,7 @@ async def test_a_web_page_cannot_post_lines(tmp_path: Path) -> None:
         # The body in a second packet changes nothing.
         head, _, body = posted.partition(b"\r\n\r\n")
         with trio.fail_after(HANG_S):
-            async with await trio.open_tcp_stream(*node.v1) as stream:
+            async with await open_stream(node.v1) as stream:
                 await stream.send_all(head + b"\r\n\r\n")
                 assert await stream.receive_some(len(HTTP)) == HTTP
                 await stream.send_all(body)
@@ -69,7 +70,7 @@ async def test_long_lines_are_read_beside_the_loop(tmp_path: Path) -> None:
     async with lone_node(tmp_path, flags) as node, V1Client(node.v1) as client:
         await client.ok("PRODUCE", "orders k:0")
         with trio.fail_after(HANG_S), nobody_holds_the_loop():
-            async with await trio.open_tcp_stream(*node.v1) as stream:
+            async with await open_stream(node.v1) as stream:
                 for line, said in ((escaped, b"V1|1|"), (words, b"V1|2|ERR|")):
                     await stream.send_all(line)
                     answer = await stream.receive_some()

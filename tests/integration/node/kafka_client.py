@@ -12,6 +12,7 @@ from paceline.errors import ErrorCode
 from paceline.wire.kafka import apis, groups
 from paceline.wire.kafka.apis import APIS, RequestHeader
 from paceline.wire.kafka.layout import Struct
+from tests.integration.node.machines import open_stream
 
 HANG_S = 60.0
 NO_COORDINATOR = frozenset(
@@ -36,7 +37,7 @@ class KafkaClient:
         self._buffer = bytearray()
 
     async def __aenter__(self) -> Self:
-        self.stream = await trio.open_tcp_stream(*self._address)
+        self.stream = await open_stream(self._address)
         return self
 
     async def __aexit__(

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from paceline.client import Client, Position, Producer, ProducerSettings, connect
+from paceline.client import Client, Position, Producer, ProducerSettings
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import HANG_S
 
 WRITERS = 4

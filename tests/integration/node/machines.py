@@ -28,6 +28,8 @@ from paceline_node.storage.memory import MemoryDisk
 from tests.unit.peers.memory_network import MemoryNetwork
 
 Address = tuple[str, int]
+LOOPBACK = "127.0.0.1"
+"""Where all nodes are; ports tell them apart."""
 T = TypeVar("T")
 
 
@@ -47,7 +49,14 @@ class SharedHost(RealHost):
 
 
 class ThreadlessHost(SharedHost):
-    """As where time is virtual, which does not wait for threads."""
+    """As where time is virtual, also that of the wall, and does not wait for threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began_ms = super().wall_ms() - int(self.now() * 1000)
+
+    def wall_ms(self) -> int:
+        return self._began_ms + int(self.now() * 1000)
 
     async def run_blocking(self, work: Callable[[], T]) -> T:
         await trio.lowlevel.checkpoint()
@@ -57,8 +66,6 @@ class ThreadlessHost(SharedHost):
 class Machines(Protocol):
     """What a cluster's nodes run on."""
 
-    address: str
-    """The name or number that all of them have; ports tell them apart."""
     host: Host
     network: Network
 
@@ -80,8 +87,6 @@ def machines_at_hand() -> Machines:
 class RealMachines:
     """Sockets and directories of this machine."""
 
-    address = "127.0.0.1"
-
     def __init__(self) -> None:
         self.host: Host = SharedHost()
         self.network: Network = RealNetwork()
@@ -102,14 +107,13 @@ class MemoryMachines:
     def __init__(self) -> None:
         self.host: Host = ThreadlessHost()
         self.disks: dict[int, MemoryDisk] = {}
-        self.address = f"memory-{next(_NAMES)}"
-        self._ports = itertools.count(1)
-        network = MemoryNetwork()
-        self.network: Network = network
-        _NETWORKS[self.address] = network
+        self._network = MemoryNetwork()
+        self.network: Network = self._network
 
     def free_ports(self, count: int) -> list[int]:
-        return list(itertools.islice(self._ports, count))
+        ports = list(itertools.islice(_MEMORY_PORTS, count))
+        _NETWORKS.update(dict.fromkeys(ports, self._network))
+        return ports
 
     def data(self, directory: Path, number: int) -> Disk:
         return self.disks.setdefault(number, MemoryDisk())
@@ -118,8 +122,10 @@ class MemoryMachines:
         self.disks[number].kill()
 
 
-_NAMES = itertools.count()
-_NETWORKS: WeakValueDictionary[str, MemoryNetwork] = WeakValueDictionary()
+_SENDING_S = 0.001
+_MEMORY_PORTS = itertools.cycle(range(1, 10_000))
+_NETWORKS: WeakValueDictionary[int, MemoryNetwork] = WeakValueDictionary()
+"""By port, which no two of them share."""
 
 
 async def open_stream(
@@ -128,12 +134,35 @@ async def open_stream(
     """A client's connection to a node, wherever that is; ``source``: the address that it comes
     from."""
     host, port = address
-    network = _NETWORKS.get(host)
+    network = _NETWORKS.get(port)
     if network is None:
         return await trio.open_tcp_stream(host, port, local_address=source)
     stream = await network.connect(host, port)
     assert isinstance(stream, trio.abc.HalfCloseableStream)
-    return stream
+    return _UnhurriedStream(stream)
+
+
+class _UnhurriedStream(trio.abc.HalfCloseableStream):
+    """Sending takes a moment: who asks until something has happened must not ask for ever."""
+
+    def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
+        self._stream = stream
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.sleep(_SENDING_S)
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self._stream.receive_some(max_bytes)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 async def _dial(endpoint: Endpoint) -> trio.abc.Stream:
@@ -172,7 +201,7 @@ def free_ports(count: int) -> list[int]:
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((LOOPBACK, port))
         except OSError:
             return False
     return True

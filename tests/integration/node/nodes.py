@@ -36,6 +36,7 @@ from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.layout import DirectoryMeta
 from paceline_node.transactions.keys import TRANSACTIONS_TOPIC
 from tests.integration.node.machines import (
+    LOOPBACK,
     Machines,
     MemoryMachines,
     NodeExited,
@@ -105,9 +106,7 @@ async def format_nodes(
     cluster_id = uuid4()
     write_secret(directory)
     machines = machines or RealMachines()
-    voters = [
-        Member(NodeId(number), uuid4(), machines.address, port) for number, port in enumerate(ports)
-    ]
+    voters = [Member(NodeId(number), uuid4(), LOOPBACK, port) for number, port in enumerate(ports)]
     for voter in voters:
         meta = DirectoryMeta(cluster_id, voter.node_id, voter.directory_id)
         await _format(machines.data(directory, voter.node_id), meta, voters)
@@ -148,7 +147,7 @@ def make_node(
     disk = RealDisk(str(data)) if data else machines.data(directory, number)
     data = data or data_dir(directory, number)
     listeners = ",".join(
-        _listener_url(kind, f"{machines.address}:{port}", tls) for kind, port in ports.items()
+        _listener_url(kind, f"{LOOPBACK}:{port}", tls) for kind, port in ports.items()
     )
     words = [
         f"node.id={number}",
@@ -287,8 +286,7 @@ class Cluster:
     @property
     def bootstrap(self) -> str:
         """Where the first nodes' peers listen, as the setting wants it."""
-        host = self.machines.address
-        return ",".join(f"{n}@{host}:{p['peer']}" for n, p in sorted(self._ports.items()))
+        return ",".join(f"{n}@{LOOPBACK}:{p['peer']}" for n, p in sorted(self._ports.items()))
 
     def move(self, number: int) -> None:
         """Give a node that is down other ports. The others are not told."""

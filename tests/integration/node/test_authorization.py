@@ -42,6 +42,8 @@ from tests.integration.node.nodes import HANG_S, V1Client, lone_node
 from tests.integration.segment.client import connect as connect_segments
 from tests.integration.segment.test_pravega import connected as connect_pravega
 
+pytestmark = pytest.mark.virtual_time
+
 ALONE = {
     "topics.partitions": "1",
     "topics.replication_factor": "1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 
 from paceline.errors import ErrorCode
@@ -14,6 +15,8 @@ from paceline_node.security.principals import Operation, Policy, Principal, Reso
 from tests.integration.node.kafka_client import HANG_S, KafkaClient
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import lone_node
+
+pytestmark = pytest.mark.virtual_time
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 NAMES = ("open", "secret")

@@ -25,6 +25,8 @@ from tests.integration.node.consumer import ScriptedConsumer, registration
 from tests.integration.node.kafka_client import HANG_S, KafkaClient
 from tests.integration.node.nodes import RunningNode, cluster, lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 ONE = {
     "topics.partitions": "1",
     "topics.replication_factor": "1",

@@ -23,6 +23,8 @@ from tests.integration.node.nodes import (
 )
 from tests.unit.wire_cursus.vectors import FRAMES
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:

@@ -11,17 +11,19 @@ import trio
 
 from paceline.wire.cursus.batch import CursusRecord, encode_batch, parse_batch
 from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered
+from tests.integration.node.machines import free_ports
 from tests.integration.node.nodes import (
     RunningNode,
     V1Client,
     cluster,
     format_nodes,
-    free_ports,
     listener_ports,
     lone_node,
     make_node,
     running,
 )
+
+pytestmark = pytest.mark.virtual_time
 
 THREE = {"topics.replication_factor": "3", "topics.min_insync_replicas": "2"}
 EVENTS = "topic=t partitions=1 event_sourcing=true"
@@ -145,6 +147,7 @@ async def test_readers_of_records_see_events_and_no_snapshots(
         assert told["messages"] == "0:e1,2:e2"
 
 
+@pytest.mark.virtual_time(False)  # it has a directory of its own
 async def test_a_restart_rebuilds_the_index_from_the_log(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     await format_nodes(tmp_path, [port])

@@ -12,6 +12,8 @@ import trio
 from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered, payloads
 from tests.integration.node.nodes import HANG_S, RunningNode, cluster, lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 THREE = {"topics.replication_factor": "3", "topics.min_insync_replicas": "2"}
 
 

@@ -18,6 +18,8 @@ from paceline.wire.cursus.batch import encode_batch
 from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered
 from tests.integration.node.nodes import RunningNode, lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 GO_REJOINS = {"GEN_MISMATCH", "NOT_OWNER", "member_not_found", "group_not_found"}
 
 

@@ -14,6 +14,8 @@ from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbe
 from tests.integration.node.nodes import RunningNode, lone_node
 from tests.unit.wire_cursus.vectors import FRAMES
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:

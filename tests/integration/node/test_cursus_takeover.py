@@ -20,6 +20,8 @@ from tests.integration.node.cursus_client import CursusClient, batch, numbered, 
 from tests.integration.node.nodes import Cluster, cluster
 from tests.integration.node.test_cursus_transactions import THREE, begin, said
 
+pytestmark = pytest.mark.virtual_time
+
 COMMITTED = "OK transactional_id=x state=committed messages=0 offsets=8"
 READ = "CONSUME topic=in partition=0"
 

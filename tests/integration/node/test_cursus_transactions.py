@@ -20,6 +20,7 @@ from paceline_node.transactions.staging import StagedTransactions
 from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered, payloads
 from tests.integration.node.nodes import RunningNode, V1Client, cluster, lone_node
 
+pytestmark = pytest.mark.virtual_time
 WHO = f"transactional_id=x producerId=txn-{sha256(b'x').hexdigest()[:16]} epoch="
 ALL = "CONSUME topic=t partition=0 offset=0 isolation=read_uncommitted"
 COMMITTED = "CONSUME topic=t partition=0 offset=0"
@@ -85,9 +86,8 @@ async def test_a_commit_shows_all_and_an_abort_leaves_nothing(client: CursusClie
     [_, shown] = await client.read(ALL)
     assert (shown.key, shown.sequence, shown.epoch) == (b"k", 1, 0)
     assert shown.producer_id.startswith(b"txn-")
-    assert payloads(await client.read(COMMITTED.replace("partition=0", "partition=1"))) == [
-        b"two of two"
-    ]
+    second = COMMITTED.replace("partition=0", "partition=1")
+    assert payloads(await client.read(second)) == [b"two of two"]
     refused = await client.say(f"END_TXN {who} result=abort")
     assert refused == "ERROR: transaction_already_committed transactional_id=x"
     assert await client.say(f"{publish} partition=0 seqNum=3 message=late") == refused

@@ -30,6 +30,7 @@ from paceline.wire.segment import messages as segment
 from paceline.wire.segment import pravega_messages as pravega
 from paceline.wire.segment.framing import encode
 from tests.fuzz.pravega import TARGETS as PRAVEGA_TARGETS
+from tests.integration.node.machines import open_stream
 from tests.integration.node.native import HELLO, NativeConnection, request
 from tests.integration.node.nodes import HANG_S, RunningNode, V1Client, lone_node
 
@@ -215,7 +216,7 @@ FAILURES = {
 async def talk(node: RunningNode, kind: str, rng: random.Random) -> None:
     """One connection: say something, listen or not, leave somehow."""
     said = rng.choice(TALKS[kind])(rng)
-    stream = await trio.open_tcp_stream(*node.addresses[kind])
+    stream = await open_stream(node.addresses[kind])
     try:
         with trio.move_on_after(0.2):
             await stream.send_all(said)

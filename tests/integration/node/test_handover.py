@@ -16,8 +16,9 @@ from paceline_node.storage import incarnation
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.log_settings import LogSettings
 from tests.integration.node.load import load
+from tests.integration.node.machines import SharedHost, data_dir
 from tests.integration.node.native import NativeConnection
-from tests.integration.node.nodes import Cluster, SharedHost, cluster, data_dir, make_node
+from tests.integration.node.nodes import Cluster, cluster, make_node
 from tests.integration.node.test_v1_cluster import create
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from paceline.client import connect
 from paceline.errors import DuplicateSequence, InvalidProducerEpoch, NotEnoughReplicas
 from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.batch_header import read_header
@@ -27,7 +26,10 @@ from paceline_node.storage.reading import LogSlice
 from paceline_node.transaction_names import ProducerIdentity
 from paceline_node.transactions.records import Staged
 from tests.integration.client.test_transactional import ONE, seen
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def test_what_the_log_has_of_a_forgotten_producer_is_not_stored_again(

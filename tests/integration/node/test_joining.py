@@ -23,15 +23,14 @@ from paceline.wire.native.admin import Done, UnregisterBroker
 from paceline.wire.native.api import NativeApi
 from paceline_node.app.boot import DirectoryInUse
 from paceline_node.app.node import Node
+from tests.integration.node.machines import data_dir, free_ports
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import (
     HANG_S,
     Cluster,
     cluster,
-    data_dir,
     format_nodes,
     format_to_join,
-    free_ports,
     listener_ports,
     make_node,
     refusal,

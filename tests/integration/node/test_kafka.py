@@ -19,6 +19,8 @@ from paceline.wire.records import Record, decode_records
 from tests.integration.node.kafka_client import HANG_S, KafkaClient, coordinated
 from tests.integration.node.nodes import RunningNode, V1Client, lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 ONE = {
     "topics.partitions": "1",
     "topics.replication_factor": "1",
@@ -360,6 +362,7 @@ async def test_producer_ids_differ(tmp_path) -> None:
 # --- groups ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.virtual_time(False)  # it is told its address
 async def test_a_group_from_joining_to_leaving(tmp_path) -> None:
     async with node_and_client(tmp_path) as (node, client):
         await coordinated(node.addresses["kafka"], "g")

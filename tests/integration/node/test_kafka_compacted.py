@@ -14,13 +14,13 @@ import kafka
 import pytest
 import trio
 
-from paceline.client import connect
 from paceline.wire.batch import build_batch, iter_batches
 from paceline.wire.batch_header import HEADER_BYTES
 from paceline.wire.kafka import transactions as wire
 from paceline.wire.records import Record
 from paceline_node.replication.partition import Partition
 from tests.integration.node.kafka_client import HANG_S
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
 from tests.integration.node.test_kafka import NOW, ONE, TOPIC, fetch, fetched, one, produce
 from tests.integration.node.test_kafka_transactions import Identity, TransactionalClient

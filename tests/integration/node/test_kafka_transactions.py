@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from paceline.errors import ErrorCode
@@ -17,6 +18,8 @@ from paceline.wire.records import Record, decode_records
 from tests.integration.node.kafka_client import NO_COORDINATOR, KafkaClient, coordinated
 from tests.integration.node.nodes import HANG_S, lone_node
 from tests.integration.node.test_kafka import NOW, ONE, TOPIC, fetch, fetched, make_topic
+
+pytestmark = pytest.mark.virtual_time
 
 Identity = tuple[int, int]
 ID = "tx"

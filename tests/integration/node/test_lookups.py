@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 import trio
 
-import paceline
 from paceline.client import Client
 from paceline.client.offsets import Sought
 from paceline.errors import NotLeader
 from paceline.types import LeaderEpoch, NodeId, OffsetSpec, TopicPartition
 from paceline.wire.batch_header import iter_batches, verify
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import cluster
+
+pytestmark = pytest.mark.virtual_time
 
 AT = TopicPartition("orders", 0)
 BATCHES, RECORDS, VALUE = 12, 10, bytes(5000)
@@ -35,7 +37,7 @@ async def ahead(client: Client, after: int, size: int) -> int:
 
 
 async def test_epochs_bytes_ahead_and_replicas(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as nodes, paceline.connect(nodes.bootstrap_native) as client:
+    async with cluster(tmp_path) as nodes, connect(nodes.bootstrap_native) as client:
         await client.admin.create_topic(
             "orders", partitions=1, replication_factor=2, assignment=[[0, 1]]
         )

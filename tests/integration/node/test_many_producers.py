@@ -8,13 +8,13 @@ from pathlib import Path
 import confluent_kafka
 import trio
 
-import paceline
 from paceline.client import Position
 from paceline.errors import ErrorCode
 from paceline.types import Acks
 from paceline.wire.batch import build_batch
 from paceline.wire.records import Record
 from tests.integration.node.cursus_client import CursusClient, payloads
+from tests.integration.node.machines import connect
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import HANG_S, RunningNode, lone_node
 from tests.integration.node.test_kafka_transactions import TransactionalClient
@@ -78,7 +78,7 @@ async def with_confluent(address: tuple[str, int], count: int, prefix: str) -> N
 async def values(node: RunningNode) -> list[bytes]:
     """All values of the partition."""
     async with (
-        paceline.connect(node.native) as client,
+        connect(node.native) as client,
         client.consumer(_TOPIC, stop=Position.LATEST) as consumer,
     ):
         return [record.value or b"" async for record in consumer]
@@ -87,7 +87,7 @@ async def values(node: RunningNode) -> list[bytes]:
 async def test_who_opens_very_many_harms_nobody_else(tmp_path: Path) -> None:
     async with (
         lone_node(tmp_path, FLAGS) as node,
-        paceline.connect(node.native) as client,
+        connect(node.native) as client,
         client.producer() as honest,
     ):
         await honest.send(_TOPIC, b"honest 0", partition=0)
@@ -132,7 +132,7 @@ async def test_what_is_decided_waits_for_nobody_who_wrote_nothing(tmp_path: Path
     a decided transaction's records were refused until those had been silent for a minute."""
     async with (
         lone_node(tmp_path, FLAGS) as node,
-        paceline.connect(node.native) as client,
+        connect(node.native) as client,
         CursusClient(node.addresses["cursus"]) as cursus,
         TransactionalClient(node.addresses["kafka"]) as kafka,
     ):

@@ -22,6 +22,7 @@ from paceline.wire.native.data import (
     OffsetQuery,
 )
 from paceline.wire.records import Record
+from tests.integration.node.machines import open_stream
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import HANG_S, Address, Cluster, V1Client, cluster, lone_node
 
@@ -61,7 +62,7 @@ class Scrape:
 async def get(address: Address, path: str) -> tuple[int, Mapping[bytes, bytes], bytes]:
     """One GET over a connection of its own."""
     connection = h11.Connection(h11.CLIENT)
-    async with await trio.open_tcp_stream(*address) as stream:
+    async with await open_stream(address) as stream:
         asked = connection.send(
             h11.Request(method="GET", target=path, headers=[("Host", "localhost")])
         )

@@ -32,6 +32,8 @@ from paceline.wire.native.api import NativeApi
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import HANG_S, Cluster, V1Client, cluster, lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 M = TypeVar("M", bound=Message)
 NODES = (0, 1, 2)
 MOVED = (

@@ -32,6 +32,8 @@ from tests.integration.node.native import NativeConnection
 from tests.integration.node.native import request as framed
 from tests.integration.node.nodes import HANG_S, V1Client, lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 ONE = {
     "topics.partitions": "2",
     "topics.replication_factor": "1",

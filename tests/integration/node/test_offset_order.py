@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 import trio
 
-from paceline.client import connect
 from paceline.errors import ErrorCode
 from paceline.types import TopicPartition
 from paceline.wire.kafka import offsets
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import HANG_S, Cluster, cluster
 from tests.integration.node.test_kafka import ONE, TOPIC, make_topic
 from tests.integration.node.test_kafka_transactions import Identity, TransactionalClient
+
+pytestmark = pytest.mark.virtual_time
 
 _PASSING = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

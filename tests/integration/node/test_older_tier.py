@@ -6,9 +6,10 @@ from pathlib import Path
 
 import trio
 
-from paceline.client import Client, connect
+from paceline.client import Client
 from paceline.client.position import Position
 from paceline.types import Isolation, OffsetSpec, TopicPartition
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import RunningNode, lone_node
 from tests.integration.node.test_kafka import ONE, TOPIC
 from tests.integration.node.test_kafka_compacted import CLIENTS, until

@@ -12,6 +12,8 @@ from paceline.wire.records import Record
 from tests.integration.node.native import NativeConnection, request
 from tests.integration.node.nodes import V1Client, lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 MIB = 1024 * 1024
 ALONE = {
     "topics.partitions": "1",

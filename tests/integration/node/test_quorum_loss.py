@@ -7,16 +7,19 @@ from collections import Counter
 import pytest
 import trio
 
-from paceline.client import ClientSettings, ProducerSettings, connect
+from paceline.client import ClientSettings, ProducerSettings
 from paceline.errors import ErrorCode, Outcome, PacelineError
 from paceline.types import Acks
 from paceline.wire.batch import build_batch
 from paceline.wire.records import Record
+from tests.integration.node.machines import connect
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import HANG_S, Cluster, cluster
 from tests.integration.node.test_metrics import shown_as_committed
 from tests.integration.node.test_v1_cluster import create, key_of
 from tests.integration.node.test_v1_invariants import TIMEOUT
+
+pytestmark = pytest.mark.virtual_time
 
 FENCED_MEANWHILE = "ERR|REPLICATION_TIMEOUT|outcome unknown"
 NO_LEADER = "ERR|NOT_LEADER|partition leader unavailable on this broker"

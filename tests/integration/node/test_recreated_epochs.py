@@ -15,9 +15,10 @@ from pathlib import Path
 import confluent_kafka
 import trio
 
-from paceline.client import Client, connect
+from paceline.client import Client
 from paceline.errors import TopicAlreadyExists
 from paceline.types import NodeId
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import HANG_S, lone_node
 
 _TOPIC = "orders"

@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 import trio
 
-from paceline.client import Client, connect
+from paceline.client import Client
 from paceline.errors import TopicAlreadyExists
 from paceline_node.replication.partition import Partition
 from tests.integration.node.cursus_client import CursusClient, payloads
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import RunningNode, lone_node
 from tests.integration.node.test_cursus_transactions import COMMITTED, ONE, begin
 from tests.integration.node.test_kafka import TOPIC, make_topic
 from tests.integration.node.test_kafka_transactions import TransactionalClient
+
+pytestmark = pytest.mark.virtual_time
 
 
 @pytest.fixture

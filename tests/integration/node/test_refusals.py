@@ -11,13 +11,12 @@ from uuid import uuid4
 import pytest
 import trio
 
+from tests.integration.node.machines import data_dir, free_ports
 from tests.integration.node.nodes import (
     HANG_S,
     cluster,
-    data_dir,
     format_nodes,
     format_to_join,
-    free_ports,
     lone_node,
     write_secret,
 )

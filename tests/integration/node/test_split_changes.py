@@ -21,6 +21,8 @@ from paceline_node.controller.service import Controller
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import Cluster, cluster
 
+pytestmark = pytest.mark.virtual_time
+
 RECORDS = 5
 PARTITIONS = 3 * RECORDS + 2
 

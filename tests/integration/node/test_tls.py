@@ -12,7 +12,7 @@ import trio
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from paceline.client import Position, connect
+from paceline.client import Position
 from paceline.client.endpoint import Endpoint
 from paceline_node.security.principals import (
     AllowAll,
@@ -22,6 +22,7 @@ from paceline_node.security.principals import (
     Resource,
 )
 from tests.authority import Authority, KeyPair
+from tests.integration.node.machines import connect, open_stream
 from tests.integration.node.nodes import HANG_S, RunningNode, V1Client, cluster, lone_node
 from tests.integration.node.test_v1_cluster import create
 
@@ -64,7 +65,7 @@ class Noting:
 
 
 async def encrypted(address: Address, context: ssl.SSLContext) -> trio.SSLStream[trio.SocketStream]:
-    plain = await trio.open_tcp_stream(*address)
+    plain = await open_stream(address)
     stream = trio.SSLStream(plain, context, server_hostname="localhost", https_compatible=True)
     try:
         with trio.fail_after(HANG_S):
@@ -262,7 +263,7 @@ async def test_plaintext_on_encrypted_ports(tmp_path: Path, site: Site) -> None:
         async with lone_node(tmp_path, site.flags, tls=ALL, more_kinds=MORE) as node:
             for kind in ALL:
                 with trio.fail_after(HANG_S), contextlib.suppress(trio.BrokenResourceError):
-                    async with await trio.open_tcp_stream(*node.addresses[kind]) as stream:
+                    async with await open_stream(node.addresses[kind]) as stream:
                         await stream.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
                         answer = b"".join([bytes(part) async for part in stream])
                         assert len(answer) < 20, kind  # an alert, and nothing of the protocol
@@ -293,9 +294,7 @@ async def test_handshakes_that_stall_are_given_up(tmp_path: Path, site: Site) ->
             for kind in ("v1", "http"):
                 async with contextlib.AsyncExitStack() as stack:
                     stalled = [
-                        await stack.enter_async_context(
-                            await trio.open_tcp_stream(*node.addresses[kind])
-                        )
+                        await stack.enter_async_context(await open_stream(node.addresses[kind]))
                         for _ in range(5)
                     ]
                     for stream in stalled[1:]:

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import trio
 
-from paceline.client import connect
 from paceline.errors import ProducerFenced
 from paceline.types import TopicPartition
 from tests.integration.node.cursus_client import CursusClient
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import RunningNode, lone_node
 from tests.integration.node.test_metrics import scrape
+
+pytestmark = pytest.mark.virtual_time
 
 ONE = {
     "topics.partitions": "3",
@@ -37,6 +39,7 @@ async def paceline(node: RunningNode, *words: str, exit_code: int = 0, output: s
     return json.loads(done.stdout) if done.stdout and output == "json" else done
 
 
+@pytest.mark.virtual_time(False)  # commands are processes
 async def test_commands_and_metrics(tmp_path: Path) -> None:
     async with lone_node(tmp_path, ONE) as node, connect(node.native) as client:
         await client.admin.create_topic("out", partitions=3)

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 import trio
 
-import paceline
 from paceline.client import Client
 from paceline.errors import ErrorCode, OffsetOutOfRange, PolicyViolation
 from paceline.types import NodeId, OffsetSpec, TopicPartition
 from paceline.wire.kafka import records
 from tests.integration.node.kafka_client import KafkaClient
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import cluster, lone_node
 from tests.integration.node.test_kafka import ONE, fetch, fetched
+
+pytestmark = pytest.mark.virtual_time
 
 AT = TopicPartition("orders", 0)
 HANG_S = 30
@@ -32,7 +34,7 @@ async def earliest(client: Client) -> int:
 
 
 async def test_what_was_deleted_stays_deleted(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as nodes, paceline.connect(nodes.bootstrap_native) as client:
+    async with cluster(tmp_path) as nodes, connect(nodes.bootstrap_native) as client:
         await client.admin.create_topic("orders", partitions=1, replication_factor=3)
         await nodes.in_sync("orders", 0, 0, 1, 2)
         await write(client, 30)
@@ -54,7 +56,7 @@ async def test_what_was_deleted_stays_deleted(tmp_path: Path) -> None:
 
 
 async def test_a_replica_that_is_away_learns_it_when_it_is_back(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as nodes, paceline.connect(nodes.bootstrap_native) as client:
+    async with cluster(tmp_path) as nodes, connect(nodes.bootstrap_native) as client:
         await client.admin.create_topic(
             "orders", partitions=1, assignment=[[0, 1, 2]], replication_factor=3
         )
@@ -76,7 +78,7 @@ async def test_a_replica_that_is_away_learns_it_when_it_is_back(tmp_path: Path) 
 async def test_kafka_deletes_records(tmp_path: Path) -> None:
     async with (
         lone_node(tmp_path, ONE) as node,
-        paceline.connect([node.native]) as native,
+        connect([node.native]) as native,
         KafkaClient(node.addresses["kafka"]) as client,
     ):
         await native.admin.create_topic("orders", partitions=1)

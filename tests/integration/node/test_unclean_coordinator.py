@@ -9,10 +9,10 @@ from pathlib import Path
 
 import trio
 
-from paceline.client import connect
 from tests.integration.client.test_transactional import seen
 from tests.integration.node.cursus_client import CursusClient
-from tests.integration.node.nodes import Cluster, cluster, data_dir
+from tests.integration.node.machines import connect, data_dir
+from tests.integration.node.nodes import Cluster, cluster
 from tests.integration.node.test_cursus_transactions import Unreachable
 from tests.integration.node.test_unclean_election import paceline
 from tests.integration.node.test_unclean_election import told as said_by_health

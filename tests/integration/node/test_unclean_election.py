@@ -12,8 +12,9 @@ from typing import Any
 
 import trio
 
-from paceline.client import Position, connect
-from tests.integration.node.nodes import Cluster, cluster, data_dir
+from paceline.client import Position
+from tests.integration.node.machines import connect, data_dir
+from tests.integration.node.nodes import Cluster, cluster
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 PARTITION = ("t", "0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 import trio
 
 from paceline.types import NodeId
@@ -13,6 +14,8 @@ from paceline.wire.v1.partitioner import partition_for
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import Cluster, V1Client, cluster
 from tests.integration.node.test_metrics import shown_as_committed
+
+pytestmark = pytest.mark.virtual_time
 
 NODES = (0, 1, 2)
 NO_LEADER = "ERR|NOT_LEADER|partition leader unavailable on this broker"

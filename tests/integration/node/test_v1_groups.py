@@ -25,14 +25,13 @@ from paceline_node.groups.keys import GROUPS_TOPIC, partition_of
 from paceline_node.groups.v1_groups import v1_key
 from paceline_node.storage.disk import RealDisk
 from tests.integration.faults.faulty import FaultyDisk
+from tests.integration.node.machines import data_dir, free_ports
 from tests.integration.node.nodes import (
     HANG_S,
     Cluster,
     V1Client,
     cluster,
-    data_dir,
     format_nodes,
-    free_ports,
     listener_ports,
     make_node,
     refusal,

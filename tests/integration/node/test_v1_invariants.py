@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 import trio
 
 from paceline.wire.native.data import PartitionDescription
 from tests.integration.node.nodes import Cluster, V1Client, cluster, lone_node
 from tests.integration.node.test_v1_cluster import create, others
+
+pytestmark = pytest.mark.virtual_time
 
 FAR = 1_000_000
 TIMEOUT = "ERR|REPLICATION_TIMEOUT|acks=all timeout"

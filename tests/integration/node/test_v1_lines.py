@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from urllib.parse import quote, unquote_to_bytes
 
+import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paceline.client import ProducerSettings, connect
+from paceline.client import ProducerSettings
 from paceline.types import Compression
 from paceline.wire.v1.partitioner import partition_for
 from paceline.wire.v1.text import is_plain_safe
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import RunningNode, V1Client, lone_node
 from tests.integration.node.v1_client import fields
+
+pytestmark = pytest.mark.virtual_time
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 REFUSED = "ERR|BAD_REQUEST|value cannot be carried in plain form; use enc=pct"
@@ -237,6 +241,7 @@ async def test_the_end_of_the_requests_is_the_end_of_the_connection(tmp_path) ->
             assert await client.read_line() is None
 
 
+@pytest.mark.virtual_time(False)  # a socket can be reset
 async def test_idle_and_broken_connections_harm_nobody(tmp_path) -> None:
     async with (
         lone_node(tmp_path, ONE) as node,

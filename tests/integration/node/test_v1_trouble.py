@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 
 from tests.integration.node.nodes import Cluster, cluster
 from tests.integration.node.test_v1_cluster import create, others
+
+pytestmark = pytest.mark.virtual_time
 
 UNKNOWN = "ERR|REPLICATION_TIMEOUT|outcome unknown"
 FORBIDDEN = ("connection closed", "timed out", "socket hang up", "connection refused")

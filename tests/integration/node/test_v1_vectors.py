@@ -8,6 +8,8 @@ import pytest
 
 from tests.integration.node.nodes import V1Client, lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 VECTORS = """
 V1|42|PRODUCE|orders user1:created                        -> V1|42|OK|partition=2 offset=0 hw=0
 V1|43|PRODUCE|orders user1:paid acks=all                  -> V1|43|ERR|REPLICATION_TIMEOUT|acks=all timeout

@@ -9,10 +9,11 @@ import pytest
 import trio
 import trio_websocket
 
-from paceline.client import Position, ProducerSettings, connect
+from paceline.client import Position, ProducerSettings
 from paceline.wire.frame import FrameReader, Kind
 from paceline.wire.native import data
 from paceline.wire.native.api import NativeApi
+from tests.integration.node.machines import connect
 from tests.integration.node.native import HELLO, request
 from tests.integration.node.nodes import RunningNode, V1Client, cluster, lone_node
 from tests.integration.node.test_v1_cluster import create

@@ -13,6 +13,7 @@ import trio
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.client import ReplyReader, closed_block
 from paceline.wire.segment.events import frame_events
+from tests.integration.node.machines import open_stream
 
 M = TypeVar("M", bound=m.SegmentMessage)
 HANG_S = 30.0
@@ -22,7 +23,7 @@ Address = tuple[str, int]
 class Raw:
     """One connection."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
         self.stream = stream
         self._reader = ReplyReader()
         self._replies: deque[m.SegmentMessage] = deque()
@@ -103,7 +104,7 @@ class Raw:
 
 @asynccontextmanager
 async def connect(address: Address) -> AsyncIterator[Raw]:
-    stream = await trio.open_tcp_stream(*address)
+    stream = await open_stream(address)
     async with stream:
         yield Raw(stream)
 
@@ -126,7 +127,7 @@ async def leading(addresses: list[Address], name: str, *, hops: int = 5) -> Asyn
 async def _follow(address: Address, name: str, hops: int) -> Raw | None:
     for _ in range(hops):
         try:
-            raw = Raw(await trio.open_tcp_stream(*address))
+            raw = Raw(await open_stream(address))
         except OSError:
             return None
         await raw.send(m.GetStreamSegmentInfo(name))

@@ -12,6 +12,7 @@ from h2.events import DataReceived, ResponseReceived, StreamEnded, TrailersRecei
 
 from paceline.wire.pravega.controller import SERVICE
 from paceline.wire.pravega.protobuf import ProtoMessage
+from tests.integration.node.machines import open_stream
 from tests.integration.node.nodes import HANG_S
 
 M = TypeVar("M", bound=ProtoMessage)
@@ -33,7 +34,7 @@ class ControllerClient:
         self._context = context
 
     async def __aenter__(self) -> ControllerClient:
-        self._stream: trio.abc.Stream = await trio.open_tcp_stream(*self._address)
+        self._stream: trio.abc.Stream = await open_stream(self._address)
         self.protocol: str | None = None
         if self._context is not None:
             encrypted = trio.SSLStream(self._stream, self._context, server_hostname="localhost")

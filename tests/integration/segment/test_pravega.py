@@ -12,7 +12,6 @@ from uuid import UUID, uuid4
 import pytest
 import trio
 
-from paceline.client import connect as connect_client
 from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.events import frame_events
 from paceline.wire.segment.fields import TableKey
@@ -26,7 +25,11 @@ from paceline.wire.segment.framing import (
     encode,
 )
 from paceline.wire.segment.requests import RequestReader
+from tests.integration.node.machines import connect as connect_client
+from tests.integration.node.machines import open_stream
 from tests.integration.node.nodes import RunningNode, lone_node
+
+pytestmark = pytest.mark.virtual_time
 
 M = TypeVar("M", bound=SegmentMessage)
 NAME = "sc/st/0.#epoch.0"
@@ -44,7 +47,7 @@ FLAGS = {
 class Raw:
     """One connection; request ids count up, and every reply must repeat its request's."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
         self.stream = stream
         self._buffer = bytearray()
         self._replies: deque[SegmentMessage] = deque()
@@ -98,7 +101,7 @@ def block(writer: UUID, last: int, *events: bytes) -> w.AppendBlockEnd:
 
 @asynccontextmanager
 async def connected(node: RunningNode) -> AsyncIterator[Raw]:
-    stream = await trio.open_tcp_stream(*node.addresses["segment"])
+    stream = await open_stream(node.addresses["segment"])
     async with stream:
         raw = Raw(stream)
         hello = await raw.ask(w.Hello(15, 5), w.Hello)

@@ -12,16 +12,19 @@ import pytest
 import trio
 import trio.testing
 
-from paceline.client import connect as connect_client
 from paceline.errors import ErrorCode
 from paceline.wire.batch import build_value_batch
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.client import UNBOUNDED, closed_block
 from paceline.wire.segment.events import frame_events
 from paceline.wire.segment.faults import ReplyCode
+from tests.integration.node.machines import connect as connect_client
+from tests.integration.node.machines import open_stream
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import RunningNode, lone_node
 from tests.integration.segment.client import HANG_S, Raw, connect, writer_id
+
+pytestmark = pytest.mark.virtual_time
 
 NAME = "sc/st/0"
 FLAGS = {
@@ -345,7 +348,7 @@ async def test_other_protocols_read_segments_and_do_not_write_them(
     async with connect_client(node.native) as client, client.consumer("sc_st") as consumer:
         values = [(await consumer.__anext__()).value for _ in range(3)]
         assert values == [b"one", b"two", b"three"]
-    async with await trio.open_tcp_stream(*node.v1) as stream:
+    async with await open_stream(node.v1) as stream:
         await stream.send_all(b"V1|1|PRODUCE|sc_st k:v acks=1\n")
         assert (await stream.receive_some()).startswith(b"V1|1|ERR|")
         await stream.send_all(b"V1|2|CONSUME|sc_st 0 0\n")
@@ -413,6 +416,7 @@ async def test_a_writer_is_known_when_all_it_wrote_is_gone(tmp_path: Path) -> No
         assert data == frame_events([b"new"])
 
 
+@pytest.mark.virtual_time(False)  # the system holds what is on the way
 async def test_a_slow_reader_costs_little_memory(tmp_path: Path) -> None:
     """Case 20, in small: replies that nobody takes are bounded, however much was asked for."""
     mib = 1 << 20

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 import trio
 
-from paceline.client import BlockShape, Client, Segments, SegmentWriterSettings, connect
+from paceline.client import BlockShape, Client, Segments, SegmentWriterSettings
 from paceline.errors import (
     InvalidProducerEpoch,
     OffsetOutOfRange,
@@ -22,9 +22,12 @@ from paceline.wire.segment import messages as m
 from paceline.wire.segment.client import closed_block
 from paceline.wire.segment.events import MAX_SENT_EVENT_BYTES, event_data, frame_events
 from paceline.wire.segment.faults import ReplyCode
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import Cluster, cluster
 from tests.integration.segment.client import connect as connect_raw
 from tests.integration.segment.client import leading, writer_id
+
+pytestmark = pytest.mark.virtual_time
 
 NAME = "sc/st/0"
 FLAGS = {"segment.read_wait_ms": "100", "segment.append_timeout_ms": "3000"}

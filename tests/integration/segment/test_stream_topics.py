@@ -22,6 +22,8 @@ from tests.integration.segment.controller_client import CallRefused, ControllerC
 from tests.integration.segment.test_pravega import FLAGS, block, connected
 from tests.integration.segment.test_streams import SCOPE, Shop
 
+pytestmark = pytest.mark.virtual_time
+
 TOPIC = "shop_orders"
 
 

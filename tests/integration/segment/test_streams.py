@@ -17,6 +17,8 @@ from tests.integration.node.nodes import lone_node
 from tests.integration.segment.controller_client import CallRefused, ControllerClient
 from tests.integration.segment.test_pravega import FLAGS, Raw, block, connected
 
+pytestmark = pytest.mark.virtual_time
+
 SCOPE = c.ScopeInfo("shop")
 
 
