@@ -43,6 +43,10 @@ class ErrorCode(enum.IntEnum):
     REBALANCE_IN_PROGRESS = 27
     AUTHORIZATION_FAILED = 31
     """Whoever asks may not do this."""
+    UNSUPPORTED_SASL_MECHANISM = 33
+    """A client cannot log in by this mechanism here."""
+    ILLEGAL_SASL_STATE = 34
+    """A message of a log-in comes where it does not belong."""
     UNSUPPORTED_VERSION = 35
     """The other side does not speak this version of the request or protocol."""
     TOPIC_ALREADY_EXISTS = 36
@@ -105,6 +109,12 @@ class ErrorCode(enum.IntEnum):
     UNSTABLE_OFFSET_COMMIT = 88
     THROTTLED = 89
     PRODUCER_FENCED = 90
+    USER_NOT_FOUND = 91
+    """There is no user of this name."""
+    USER_ALREADY_EXISTS = 92
+    """There is a user of this name."""
+    UNACCEPTABLE_CREDENTIAL = 93
+    """No user can have this name, or what shall prove it is too weak or of no known kind."""
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
     """No topic with this id is here: deleted, or made anew under its name."""
@@ -136,3 +146,10 @@ class ErrorCode(enum.IntEnum):
     SINK_CONFLICT = 10032
     TRANSACTION_TOO_LARGE = 10033
     SINK_FORGOTTEN = 10034
+
+
+class Outcome(enum.Enum):
+    """What an error says about the write it answers."""
+
+    DEFINITE = "definite"
+    UNKNOWN = "unknown"

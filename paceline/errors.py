@@ -7,17 +7,10 @@ may be committed all the same (``outcome``). Protocol adapters map codes to thei
 
 from __future__ import annotations
 
-import enum
 from typing import ClassVar
 
 from paceline.error_codes import ErrorCode as ErrorCode
-
-
-class Outcome(enum.Enum):
-    """What an error says about the write it answers."""
-
-    DEFINITE = "definite"
-    UNKNOWN = "unknown"
+from paceline.error_codes import Outcome as Outcome
 
 
 class PacelineError(Exception):
@@ -246,6 +239,18 @@ class AuthorizationFailed(PacelineError):
 
 class AuthenticationFailed(PacelineError):
     code = ErrorCode.AUTHENTICATION_FAILED
+
+
+class UserNotFound(PacelineError):
+    code = ErrorCode.USER_NOT_FOUND
+
+
+class UserAlreadyExists(PacelineError):
+    code = ErrorCode.USER_ALREADY_EXISTS
+
+
+class UnacceptableCredential(PacelineError):
+    code = ErrorCode.UNACCEPTABLE_CREDENTIAL
 
 
 class NotAReplica(PacelineError):
@@ -526,18 +531,13 @@ class Closed(PacelineError):
     code = ErrorCode.CLOSED
 
 
-def _leaf_classes(root: type[PacelineError]) -> dict[ErrorCode, type[PacelineError]]:
-    found: dict[ErrorCode, type[PacelineError]] = {}
-    queue = [root]
-    while queue:
-        cls = queue.pop(0)
-        if "code" in cls.__dict__ and cls.code not in found:
-            found[cls.code] = cls
-        queue.extend(cls.__subclasses__())
-    return found
+def _by_code(*classes: type[PacelineError]) -> dict[ErrorCode, type[PacelineError]]:
+    found = {cls.code: cls for cls in reversed(classes) if "code" in cls.__dict__}
+    below = [each for cls in classes for each in cls.__subclasses__()]
+    return {**_by_code(*below), **found} if below else found
 
 
-_BY_CODE = _leaf_classes(PacelineError)
+_BY_CODE = _by_code(PacelineError)
 _BY_CODE[ErrorCode.UNKNOWN_SERVER_ERROR] = InternalError
 
 

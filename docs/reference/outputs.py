@@ -49,6 +49,13 @@ _MADE: Shape = {
     "settings": {"*": "text"},
     "tls": {"*": "text"},
 }
+_USER_DONE: Shape = {"name": "text", "result": "text"}
+_TOKEN = {"token_id": "text", "created_ms": "integer", "expires_ms": "integer?", "note": "text"}
+_USER: Shape = {
+    "name": "text",
+    "mechanisms": [{"mechanism": "text", "iterations": "integer"}],
+    "tokens": [_TOKEN],
+}
 _SEEN: dict[str, Any] = {"state": "text", "role": "text?", "leads": "integer?"}
 _COUNTS: dict[str, Any] = {
     "controller": "integer?",
@@ -113,19 +120,8 @@ _CREATED: Shape = {
     "replication_factor": "integer",
     "existed": "flag",
 }
-_ACLS: Shape = {
-    "acls": [
-        {
-            "effect": "text",
-            "principal": "text",
-            "host": "text",
-            "operation": "text",
-            "resource": "text",
-            "pattern": "text",
-            "name": "text",
-        }
-    ]
-}
+_ACL = ("effect", "principal", "host", "operation", "resource", "pattern", "name")
+_ACLS: Shape = {"acls": [dict.fromkeys(_ACL, "text")]}
 _DELETED: Shape = {"name": "text", "deleted": "flag"}
 _ACTED: Shape = {"node": "integer", "action": "text", "state": "text", "pid": "integer?"}
 _CLUSTER: Shape = {
@@ -334,6 +330,12 @@ OUTPUTS: Mapping[str, Shape] = {
         "run": "text",
     },
     "transaction abort": {"id": "text", "family": "text", "aborted": "flag", "complete": "flag"},
+    "user create": _USER_DONE,
+    "user password": _USER_DONE,
+    "user list": {"users": [_USER]},
+    "user delete": _USER_DONE,
+    "user token": {"name": "text", "token_id": "text", "token": "text?"},
+    "user revoke": _USER_DONE,
     "segment create": {"name": "text", "created": "flag"},
     "segment append": {"name": "text", "writer": "text", "appended": "integer", "level": "integer"},
     "segment read": {"position": "integer", "value": "bytes"},

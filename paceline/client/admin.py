@@ -19,6 +19,7 @@ from paceline.client.position import Position
 from paceline.client.retry import Backoff, may_repeat, may_repeat_once_only, retrying
 from paceline.client.settings import ClientSettings
 from paceline.client.transaction_admin import TransactionAdmin
+from paceline.client.user_admin import UserAdmin
 from paceline.errors import PacelineError, UnknownTopicOrPartition, error_for
 from paceline.types import NO_NODE, Isolation, NodeId, TopicPartition
 from paceline.values import dataclass
@@ -87,6 +88,7 @@ class Admin:
         self.groups = GroupAdmin(pool, metadata, settings, backoff)
         self.transactions = TransactionAdmin(pool, metadata, settings, backoff)
         self.acls = AclAdmin(self._request)
+        self.users = UserAdmin(self._request)
 
     # --- looking ----------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from paceline.client import sequenced as trio_sequenced
 from paceline.client import sinks as trio_sinks
 from paceline.client import transaction_admin as trio_transaction_admin
 from paceline.client import transactional as trio_transactional
+from paceline.client import user_admin as trio_user_admin
 from paceline.client.batching import BatchMetadata, RecordMetadata
 from paceline.client.blocking_consumers import (
     Consumer,
@@ -230,6 +231,17 @@ class AclAdmin(Facade[trio_acl_admin.AclAdmin]):
     list = blocking_twin(trio_acl_admin.AclAdmin.list)
 
 
+class UserAdmin(Facade[trio_user_admin.UserAdmin]):
+    """As :class:`paceline.client.user_admin.UserAdmin`."""
+
+    list = blocking_twin(trio_user_admin.UserAdmin.list)
+    create = blocking_twin(trio_user_admin.UserAdmin.create)
+    set_password = blocking_twin(trio_user_admin.UserAdmin.set_password)
+    make_token = blocking_twin(trio_user_admin.UserAdmin.make_token)
+    revoke = blocking_twin(trio_user_admin.UserAdmin.revoke)
+    delete = blocking_twin(trio_user_admin.UserAdmin.delete)
+
+
 class Admin(Facade[trio_admin.Admin]):
     """As :class:`paceline.client.Admin`."""
 
@@ -238,6 +250,7 @@ class Admin(Facade[trio_admin.Admin]):
         self.groups = GroupAdmin(loop, inner.groups)
         self.transactions = TransactionAdmin(loop, inner.transactions)
         self.acls = AclAdmin(loop, inner.acls)
+        self.users = UserAdmin(loop, inner.users)
 
     describe_cluster = blocking_twin(trio_admin.Admin.describe_cluster)
     list_topics = blocking_twin(trio_admin.Admin.list_topics)

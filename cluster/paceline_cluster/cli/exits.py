@@ -22,9 +22,12 @@ _BAD_DATA = frozenset(
         ErrorCode.SEGMENT_SEALED,
         ErrorCode.TOPIC_ALREADY_EXISTS,
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.UNACCEPTABLE_CREDENTIAL,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNSUPPORTED_COMPRESSION,
+        ErrorCode.USER_ALREADY_EXISTS,
+        ErrorCode.USER_NOT_FOUND,
     }
 )
 _TIMEOUT = frozenset({ErrorCode.REQUEST_TIMED_OUT})

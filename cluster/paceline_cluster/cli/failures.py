@@ -28,6 +28,7 @@ _HINTS = {
         "'paceline topic list' and 'paceline topic describe NAME' show what there is"
     ),
     ErrorCode.GROUP_ID_NOT_FOUND: "'paceline group list' shows which groups there are",
+    ErrorCode.USER_NOT_FOUND: "'paceline user list' shows which users there are",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "'paceline transaction list' shows which there are",
 }
 _WORD = re.compile("(?<=[a-z])(?=[A-Z])")

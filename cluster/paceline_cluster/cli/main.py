@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "consume": ("consume:consume", "Print the records of a topic."),
     "group": ("groups:group", "List, describe and delete consumer groups; reset their offsets."),
     "transaction": ("transactions:transaction", "List, describe and abort transactions."),
+    "user": ("users:user", "Say who may log in, and with what."),
     "segment": ("segments:segment", "Create, append to, read and end segments."),
     "acl": ("acls:acl", "Say who may do what: create, list and delete ACLs."),
     "role": ("roles:role", "Move leadership of a partition."),

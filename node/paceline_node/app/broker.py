@@ -21,6 +21,7 @@ from paceline_node.app.client_listeners import ClientListeners
 from paceline_node.app.groups import GroupMachines
 from paceline_node.app.housekeeping import Housekeeping
 from paceline_node.app.incarnation_file import IncarnationFile
+from paceline_node.app.login import make_authenticator
 from paceline_node.app.metadata import Metadata
 from paceline_node.app.metering import (
     meter_groups,
@@ -358,6 +359,9 @@ class Broker:
             self._metrics,
             compressors=self._compressors,
             tls=self._tls,
+            authenticator=make_authenticator(
+                self._env, store, self._peering.decoy_secret, self._settings.login
+            ),
         )
         listeners.register(server)
         server.complete()

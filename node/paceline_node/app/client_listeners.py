@@ -51,6 +51,7 @@ from paceline_node.net.network import RealDescriptors
 from paceline_node.observe.metrics import Gauge, Metrics, Sample, Total
 from paceline_node.peers.server import PeerServer, Session, Slot
 from paceline_node.replication.manager import ReplicaManager
+from paceline_node.security.authentication import Authenticator
 from paceline_node.services.broker_services import BrokerParts, BrokerServices
 from paceline_node.services.descriptions import DescriptionService
 from paceline_node.services.replica_slots import ReplicaSlots
@@ -80,9 +81,11 @@ class ClientListeners:
         *,
         compressors: Sequence[CursusCompressor] = (),
         tls: NodeTls,
+        authenticator: Authenticator,
     ) -> None:
         self._live = live
         self._tls = tls
+        self._authenticator = authenticator
         self._settings = settings = live.current
         self._broker = broker
         self._services = services
@@ -155,6 +158,7 @@ class ClientListeners:
             status=services.status,
             reports=services.corruption_reports,
             trimming=services.trimming,
+            users=services.users,
             turns=services.turns,
             run_blocking=run_blocking,
         )
@@ -200,6 +204,7 @@ class ClientListeners:
             ),
             self._metrics,
             CoordinatorRequests(broker.node_id, services.groups, services.topics, self._metrics),
+            self._authenticator,
             after_append=self._replicas.tell_followers,
         )
 

@@ -40,6 +40,8 @@ class Peering:
     ) -> None:
         self._env = env
         self._identity = identity
+        self.decoy_secret = secret.derived(b"decoys")
+        """By which users that there are not look alike on all nodes."""
         self._bootstrap = {
             NodeId(peer.node_id): (peer.host, peer.port)
             for peer in bootstrap

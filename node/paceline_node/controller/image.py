@@ -37,8 +37,10 @@ from paceline_node.controller.records import (
     RemoveAcl,
     RemovePartition,
     RemoveTopic,
+    RemoveUser,
     Topic,
     UnregisterBroker,
+    User,
 )
 from paceline_node.controller.registered_broker import Broker as Broker
 from paceline_node.controller.registered_broker import changed_broker as changed_broker
@@ -96,6 +98,7 @@ class _Snapshot(Message):
     topics: tuple[_TopicState, ...]
     former_epochs: dict[str, LeaderEpoch] = field(default_factory=dict)
     acls: tuple[Acl, ...] = ()
+    users: tuple[User, ...] = ()
 
 
 _SNAPSHOT_FIELDS = 10
@@ -110,7 +113,8 @@ class Image:
     ``topic_ids`` maps names to ids. ``retired`` maps directory ids that may never register again
     to the node they belonged to. ``externals`` are V1's broker entries that no node owns.
     ``former_epochs`` holds the highest leader epoch of names whose topics were removed, the name
-    that went first first (DESIGN 9.6). ``acls`` are the rules of who may do what (DESIGN 14).
+    that went first first (DESIGN 9.6). ``acls`` are the rules of who may do what (DESIGN 14),
+    ``users`` those who may log in (DESIGN 15), by name.
     """
 
     cluster_id: UUID
@@ -125,6 +129,7 @@ class Image:
     next_producer_id: int = 0
     former_epochs: Mapping[str, LeaderEpoch] = field(default_factory=dict)
     acls: frozenset[Acl] = frozenset()
+    users: Mapping[str, User] = field(default_factory=dict)
 
     @classmethod
     def bootstrap(cls, cluster_id: UUID) -> Image:
@@ -201,6 +206,7 @@ class Image:
             topics=tuple(_topic_state(topic) for topic in self.topics.values()),
             former_epochs=dict(self.former_epochs),
             acls=tuple(sorted(self.acls, key=Acl.pack)),
+            users=tuple(self.users.values()),
         )
         values = state.pack()
         while len(values) > _SNAPSHOT_FIELDS and not values[-1]:
@@ -229,6 +235,7 @@ class Image:
             next_producer_id=state.next_producer_id,
             former_epochs=state.former_epochs,
             acls=frozenset(state.acls),
+            users={user.name: user for user in state.users},
         )
 
 
@@ -301,6 +308,7 @@ class _Editor:
         self._next_producer_id = base.next_producer_id
         self._former_epochs = base.former_epochs
         self._acls: set[Acl] | None = None
+        self._users = base.users
 
     def image(self) -> Image:
         base = self._base
@@ -321,6 +329,7 @@ class _Editor:
             next_producer_id=self._next_producer_id,
             former_epochs=self._former_epochs,
             acls=base.acls if self._acls is None else frozenset(self._acls),
+            users=self._users,
         )
 
     def apply(self, record: Record) -> None:
@@ -344,8 +353,8 @@ class _Editor:
             case FeatureLevel():
                 features = self._base.features if self._features is None else self._features
                 self._features = {**features, record.name: record.level}
-            case AddAcl() | RemoveAcl():
-                self._change_acls(record)
+            case AddAcl() | RemoveAcl() | User() | RemoveUser():
+                self._change_access(record)
             case NoOp():
                 pass
             case _:
@@ -472,6 +481,12 @@ class _Editor:
         change = self._acls.add if isinstance(record, AddAcl) else self._acls.discard
         change(record.acl)
 
+    def _change_access(self, record: AddAcl | RemoveAcl | User | RemoveUser) -> None:
+        if isinstance(record, User | RemoveUser):
+            self._users = _users_after(self._users, record)
+        else:
+            self._change_acls(record)
+
     def _configure(self, record: Config) -> None:
         if record.resource == "cluster":
             configs = self._base.configs if self._configs is None else self._configs
@@ -494,6 +509,12 @@ def _highest_epoch(
     if topic.kind == _SEGMENT and topic.former_epoch == NO_EPOCH:
         return NO_EPOCH
     return max((topic.former_epoch, *(each.leader_epoch for each in partitions.values())))
+
+
+def _users_after(users: Mapping[str, User], record: User | RemoveUser) -> Mapping[str, User]:
+    if isinstance(record, User):
+        return {**users, record.name: record}
+    return {name: user for name, user in users.items() if name != record.name}
 
 
 def _with_config(configs: Mapping[str, str], record: Config) -> dict[str, str]:

@@ -18,6 +18,7 @@ from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, Top
 from paceline.values import dataclass
 from paceline.wire.message import Message, unpack_array
 from paceline.wire.native.acls import Acl
+from paceline.wire.native.users import ScramKey
 
 FEATURE_LEVEL = 1
 
@@ -224,6 +225,33 @@ class RemoveAcl(Record):
     acl: Acl
 
 
+@dataclass(frozen=True, slots=True)
+class TokenKey(Message):
+    """A token of a user, known by the SHA-256 of its secret. ``expires_ms`` 0: never."""
+
+    token_id: str
+    digest: bytes
+    created_ms: int
+    expires_ms: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class User(Record):
+    """A user, with everything that proves to be it, written at every change (DESIGN 15)."""
+
+    TYPE: ClassVar[int] = 13
+    name: str
+    keys: tuple[ScramKey, ...] = ()
+    tokens: tuple[TokenKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveUser(Record):
+    TYPE: ClassVar[int] = 14
+    name: str
+
+
 AnyRecord = (
     FeatureLevel
     | RegisterBroker
@@ -239,6 +267,8 @@ AnyRecord = (
     | RemovePartition
     | AddAcl
     | RemoveAcl
+    | User
+    | RemoveUser
 )
 
 _TYPES: dict[int, type[Record]] = {
@@ -258,6 +288,8 @@ _TYPES: dict[int, type[Record]] = {
         RemovePartition,
         AddAcl,
         RemoveAcl,
+        User,
+        RemoveUser,
     )
 }
 

@@ -15,6 +15,7 @@ from paceline.types import NodeId
 from paceline.wire.message import Message
 from paceline.wire.native import acls as acl_requests
 from paceline.wire.native import admin
+from paceline.wire.native import users as users_wire
 from paceline.wire.peer import control
 from paceline_node.controller import (
     acls,
@@ -30,6 +31,7 @@ from paceline_node.controller import (
     roles,
     stream_segments,
     topics,
+    users,
 )
 from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.records import ProducerIds
@@ -90,6 +92,8 @@ _HANDLERS: Mapping[type[Message], Callable[[Any, Context], Outcome]] = {
     admin.UnregisterBroker: registration.unregister,
     acl_requests.CreateAcls: acls.create,
     acl_requests.DeleteAcls: acls.delete,
+    users_wire.AlterUser: users.alter_user,
+    users_wire.DeleteUser: users.delete_user,
 }
 
 HANDLED = frozenset(_HANDLERS)

@@ -20,18 +20,21 @@ from paceline_node.net.leaving import plain_of
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.security.acls import host_of
 from paceline_node.security.principals import ANONYMOUS, Principal, Proof
-from paceline_node.settings import Listener
+from paceline_node.settings import Listener, Login
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
     """Who is on the other side of a connection: address for logs, whether it is this machine, as
-    whom its requests are judged, and what the node's memory it holds is charged to."""
+    whom its requests are judged, what the node's memory it holds is charged to, whether others
+    could listen, and whether it may do nothing before it has proved who it is."""
 
     name: str
     is_loopback: bool
     principal: Principal = ANONYMOUS
     memory: Holding = field(default_factory=unlimited, compare=False)
+    is_encrypted: bool = False
+    must_log_in: bool = False
 
     def __post_init__(self) -> None:
         asks = replace(self.principal, source=self.account, host=host_of(self.address))
@@ -43,11 +46,16 @@ class Client:
         return self.name.rpartition(":")[0] or self.name
 
     @property
+    def source(self) -> str:
+        """Whose address it is."""
+        return source_of(self.address)
+
+    @property
     def account(self) -> str:
         """Whom quotas count it for: the principal, or the address of one without credentials."""
         if self.principal.proof is not Proof.NONE:
             return str(self.principal)
-        return source_of(self.address)
+        return self.source
 
 
 _LAST_WORD_S = 1.0
@@ -117,7 +125,8 @@ async def serve_clients(
                 trio.CancelScope() as scope,
                 memory.holding(kind, client.address, scope.cancel) as held,
             ):
-                await handle(stream, replace(client, memory=held))
+                must_log_in = bound.config.login is Login.REQUIRED
+                await handle(stream, replace(client, memory=held, must_log_in=must_log_in))
 
     await serve(
         bound.sockets,
@@ -138,7 +147,8 @@ def behind(door: Door, handle: Serve) -> Serve:
         entered = await door.enter(stream)
         if entered is not None:
             inner, principal = entered
-            await handle(inner, replace(client, principal=principal))
+            is_encrypted = inner is not stream
+            await handle(inner, replace(client, principal=principal, is_encrypted=is_encrypted))
 
     return admitted
 

@@ -96,6 +96,10 @@ class Secret:
     def __repr__(self) -> str:
         return "Secret(...)"
 
+    def derived(self, label: bytes) -> bytes:
+        """A secret for something else, from which this one cannot be found out."""
+        return hmac.digest(self._key, b"paceline/derived/" + label, "sha256")
+
     def prove(
         self, label: bytes, hello: list[Any], reply: list[Any], binding: bytes = b""
     ) -> bytes:

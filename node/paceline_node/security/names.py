@@ -12,7 +12,7 @@ from typing import Any
 from paceline.errors import AuthenticationFailed, ConfigurationError
 from paceline.types import NodeId
 from paceline.values import dataclass
-from paceline_node.security.principals import ANONYMOUS, NODE_PREFIX, Principal, Proof
+from paceline_node.security.principals import Principal, Proof, is_client_name
 
 Certificate = Mapping[str, Any]
 
@@ -35,7 +35,6 @@ _RULE = re.compile(
     r"\s*(?:,|\Z)"
 )
 _GROUP = re.compile(r"\$(\d)")
-_NAME_CHARACTERS = 255
 _NODE = re.compile(r"node-(0|[1-9][0-9]{0,9})\.paceline\Z", re.IGNORECASE)
 
 
@@ -90,8 +89,7 @@ def principal_of(certificate: Certificate, rules: Sequence[Rule]) -> Principal:
     name = _name(certificate, subject, rules)
     if name is None:
         raise AuthenticationFailed(f"no rule of tls.principal_rules fits {subject!r}")
-    is_ours = name.casefold() == ANONYMOUS.name or name.casefold().startswith(NODE_PREFIX)
-    if is_ours or not name.isprintable() or not 0 < len(name) <= _NAME_CHARACTERS:
+    if not is_client_name(name):
         raise AuthenticationFailed(f"{subject!r}: no client may be called {name[:80]!r}")
     return Principal(name, Proof.CERTIFICATE)
 

@@ -21,6 +21,8 @@ class Proof(enum.Enum):
 
     NONE = "none"
     CERTIFICATE = "certificate"
+    PASSWORD = "password"  # noqa: S105  the kind of proof, not a password
+    TOKEN = "token"  # noqa: S105  likewise
     CLUSTER_SECRET = "cluster-secret"  # noqa: S105  the kind of proof, not a password
 
 
@@ -46,6 +48,14 @@ class Principal:
 
 ANONYMOUS = Principal("anonymous", Proof.NONE)
 NODE_PREFIX = "node:"
+_NAME_CHARACTERS = 255
+
+
+def is_client_name(name: str) -> bool:
+    """Whether a client can be called so: it is printable, and means nobody of ours."""
+    folded = name.casefold()
+    is_ours = folded == ANONYMOUS.name or folded.startswith(NODE_PREFIX)
+    return name.isprintable() and 0 < len(name) <= _NAME_CHARACTERS and not is_ours
 
 
 def node_principal(node: NodeId) -> Principal:

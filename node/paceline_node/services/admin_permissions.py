@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.wire.message import Message
-from paceline.wire.native import acls, admin
+from paceline.wire.native import acls, admin, users
 from paceline.wire.peer import control
 from paceline_node.security.principals import CLUSTER, Operation, Resource, ResourceKind
 
@@ -53,6 +53,8 @@ PERMISSIONS: Mapping[type[Message], Callable[[Any], Permission]] = {
     admin.UnregisterBroker: _cluster,
     acls.CreateAcls: _cluster,
     acls.DeleteAcls: _cluster,
+    users.AlterUser: _cluster,
+    users.DeleteUser: _cluster,
 }
-"""Every request of ``wire/native/admin.py`` and ``acls.py`` that the controller answers, and what
+"""Every request of ``wire/native/{admin,acls,users}.py`` that the controller answers, and what
 the segment listener asks of it."""

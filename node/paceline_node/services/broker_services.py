@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from uuid import UUID
 
 from paceline.types import NodeId
@@ -35,6 +36,7 @@ from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.services.transactional_produce import TransactionalProduce
 from paceline_node.services.transactions import TransactionService
 from paceline_node.services.trimming import TrimService
+from paceline_node.services.users import UserService
 from paceline_node.state_machines.topic import StateTopic
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.turns import Turns
@@ -97,6 +99,7 @@ class BrokerServices:
     corruption_reports: CorruptionReports
     trimming: TrimService
     acls: AclService
+    users: UserService
     access: Access
     turns: Turns
 
@@ -114,12 +117,7 @@ class BrokerServices:
         """The services of a node made of these parts."""
         env, node_id, store, turns = broker.env, broker.node_id, broker.store, broker.turns
         controller, table, lifecycle = broker.controller, broker.table, broker.lifecycle
-
-        def configs(name: str) -> Mapping[str, str]:
-            topic = store.image.find_topic(name)
-            return {} if topic is None else topic.configs
-
-        access = Access(broker.policy, configs)
+        access = Access(broker.policy, partial(_configs, store))
         topics = TopicService(env, store, controller, access, auto_create=True)
         records = RecordService(access, table, topics)
         producer_ids = ProducerIdService(
@@ -165,6 +163,12 @@ class BrokerServices:
             corruption_reports=CorruptionReports(env, records),
             trimming=TrimService(access, records, topics),
             acls=AclService(store, topics, access, broker.policy),
+            users=UserService(store, access),
             access=access,
             turns=turns,
         )
+
+
+def _configs(store: MetadataStore, name: str) -> Mapping[str, str]:
+    topic = store.image.find_topic(name)
+    return {} if topic is None else topic.configs

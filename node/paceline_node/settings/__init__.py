@@ -1,6 +1,12 @@
 """A node's settings: one frozen tree, read from defaults, file, environment and flags."""
 
-from paceline_node.settings.addresses import BootstrapPeer, ClientAuth, Listener, ListenerKind
+from paceline_node.settings.addresses import (
+    BootstrapPeer,
+    ClientAuth,
+    Listener,
+    ListenerKind,
+    Login,
+)
 from paceline_node.settings.cursus import NonUtf8
 from paceline_node.settings.loader import InvalidSettings, load
 from paceline_node.settings.printing import print_config
@@ -14,6 +20,7 @@ __all__ = [
     "Listener",
     "ListenerKind",
     "LiveSettings",
+    "Login",
     "NonUtf8",
     "Settings",
     "SimulatedReplicas",

@@ -3,11 +3,13 @@
 A listener is where this node accepts one protocol::
 
     scheme[+tls]://HOST:PORT[?advertised=HOST[:PORT]][&tls=optional][&client_auth=CHOICE]
+        [&login=CHOICE]
 
 The bind address and the advertised one (what other nodes and clients are told) are separate
 (DESIGN 3.3). Port 0 takes a free port; the advertised port then follows it. Behind
 ``+tls``, ``tls=optional`` lets clients choose: some of Cursus's never encrypt. ``client_auth`` is
-``tls.client_auth`` of this listener alone: none, optional or required.
+``tls.client_auth`` of this listener alone: none, optional or required. ``login``: optional or
+required.
 """
 
 from __future__ import annotations
@@ -70,6 +72,17 @@ class ClientAuth(enum.Enum):
     REQUIRED = "required"
 
 
+class Login(enum.Enum):
+    """Whether clients of a listener have to prove who they are; a certificate does it, too."""
+
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+LOGIN_KINDS = (ListenerKind.KAFKA,)
+"""Whose protocol lets clients log in."""
+
+
 def has_http2() -> bool:
     """Whether the package is there that the pravega listener needs (extra ``segment``)."""
     return find_spec("h2") is not None
@@ -87,7 +100,7 @@ DEFAULT_KINDS = (
 )
 """What a node serves when nothing is configured."""
 
-_OPTIONS = frozenset({"advertised", "tls", "client_auth"})
+_OPTIONS = frozenset({"advertised", "tls", "client_auth", "login"})
 _ALIASES = {"coordinator": "kafka"}
 """Older schemes, which files of settings may still have."""
 _ENDPOINTS = {"kafka": KAFKA_ENDPOINT}
@@ -103,7 +116,8 @@ def kind_of_endpoint(endpoint: str) -> str:
 class Listener:
     """One accepted protocol. ``advertised_port`` None means the port that was bound; ``tls`` that
     its connections are encrypted with the certificate of ``tls.certificate``, those that are not
-    excepted where ``plain_too``; ``client_auth`` None that ``tls.client_auth`` holds."""
+    excepted where ``plain_too``; ``client_auth`` None that ``tls.client_auth`` holds; ``login``
+    whether clients have to prove who they are."""
 
     kind: ListenerKind
     host: str
@@ -113,6 +127,7 @@ class Listener:
     tls: bool = False
     plain_too: bool = False
     client_auth: ClientAuth | None = None
+    login: Login = Login.OPTIONAL
 
     @classmethod
     def parse(cls, url: str) -> Listener:
@@ -124,6 +139,7 @@ class Listener:
         host, port = _host_port(url, parts.netloc)
         options = _options(url, parts.query)
         plain_too, auth = _tls_options(url, kind, options, tls=tls)
+        login = _login(url, kind, options)
         advertised = _advertised(url, options)
         if advertised is None:
             if host in _EVERYWHERE:
@@ -132,7 +148,16 @@ class Listener:
                     "with ?advertised=HOST:PORT"
                 )
             advertised = host, None
-        return cls(kind, host, port, *advertised, tls=tls, plain_too=plain_too, client_auth=auth)
+        return cls(
+            kind,
+            host,
+            port,
+            *advertised,
+            tls=tls,
+            plain_too=plain_too,
+            client_auth=auth,
+            login=login,
+        )
 
     @classmethod
     def default(cls, kind: ListenerKind, node_id: int) -> Listener:
@@ -150,6 +175,8 @@ class Listener:
             options.append("tls=optional")
         if self.client_auth is not None:
             options.append(f"client_auth={self.client_auth.value}")
+        if self.login is not Login.OPTIONAL:
+            options.append(f"login={self.login.value}")
         return f"{url}?{'&'.join(options)}" if options else url
 
     def advertised(self, bound_port: int) -> tuple[str, int]:
@@ -208,7 +235,8 @@ def _options(url: str, query: str) -> dict[str, str]:
     options = dict(found)
     if len(options) < len(found) or not options.keys() <= _OPTIONS or not all(options.values()):
         raise ValueError(
-            f"{url!r}: the options are advertised=HOST[:PORT], tls=optional and client_auth=CHOICE"
+            f"{url!r}: the options are advertised=HOST[:PORT], tls=optional, client_auth=CHOICE "
+            "and login=CHOICE"
         )
     return options
 
@@ -232,6 +260,18 @@ def _tls_options(
     if plain_too and auth is ClientAuth.REQUIRED:
         raise ValueError(f"{url!r}: who need not encrypt shows no certificate")
     return plain_too, auth
+
+
+def _login(url: str, kind: ListenerKind, options: dict[str, str]) -> Login:
+    """Whether clients have to log in."""
+    asked = options.get("login")
+    if asked is None:
+        return Login.OPTIONAL
+    choices = {each.value: each for each in Login}
+    if asked not in choices or kind not in LOGIN_KINDS:
+        kinds = " or ".join(each.value for each in LOGIN_KINDS)
+        raise ValueError(f"{url!r}: expected login={'|'.join(choices)}, for {kinds}")
+    return choices[asked]
 
 
 def _advertised(url: str, options: dict[str, str]) -> tuple[str, int | None] | None:

@@ -227,6 +227,8 @@ EXTERNAL_BROKERS = Count(
     "limits.external_brokers",
     high=100_000,
 )
+USERS = Count("Users", "of the cluster", 10_000, "PolicyViolation", "users are deleted")
+USER_TOKENS = Count("Tokens", "of one user", 100, "PolicyViolation", "tokens are revoked")
 TABLES = Count(
     "Tables",
     "of the cluster",
@@ -299,6 +301,8 @@ COUNTS: Sequence[Count] = (
     CLIENT_PRODUCERS,
     EVENT_STREAMS,
     EXTERNAL_BROKERS,
+    USERS,
+    USER_TOKENS,
     TABLES,
     TABLE_KEYS,
     TABLE_BYTES,

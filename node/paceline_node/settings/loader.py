@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from paceline.errors import ConfigurationError
+from paceline.scram import SASL_MECHANISMS
 from paceline.values import dataclass
 from paceline_node.settings.addresses import ClientAuth, Listener, ListenerKind
 from paceline_node.settings.aliases import read_aliases
@@ -227,6 +228,11 @@ def _contradictions(settings: Settings, given: Mapping[str, Given]) -> list[str]
             found.append(f"invalid {_names(keys, given)}: {text}{_sources(keys, given)}")
     found.extend(_listener_problems(settings.listeners, given))
     found.extend(_tls_problems(settings, given))
+    unknown = sorted(set(settings.login.mechanisms) - set(SASL_MECHANISMS))
+    if unknown:
+        known = ", ".join(SASL_MECHANISMS)
+        sources = _sources(("login.mechanisms",), given)
+        found.append(f"invalid login.mechanisms: {unknown[0]!r} is none of {known}{sources}")
     return found
 
 

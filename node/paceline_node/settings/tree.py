@@ -11,6 +11,7 @@ import enum
 from dataclasses import field
 from pathlib import Path
 
+from paceline.scram import SASL_MECHANISMS
 from paceline.values import dataclass
 from paceline_node.settings.addresses import DEFAULT_KINDS, BootstrapPeer, ClientAuth, Listener
 from paceline_node.settings.coordination import GroupSettings, TransactionSettings
@@ -356,6 +357,22 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LoginSettings:
+    """How clients prove who they are, where no certificate does. Users: ``paceline user``."""
+
+    mechanisms: tuple[str, ...] = setting(
+        tuple(SASL_MECHANISMS), "SASL mechanisms that are offered; PLAIN only inside TLS."
+    )
+    session_ms: int = setting(
+        0,
+        "How long a log-in holds; clients that know how repeat it on the same connection (Kafka's "
+        "connections.max.reauth.ms), others are disconnected; 0: for good.",
+        low=0,
+        high=365 * 24 * 3600 * 1000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class HttpSettings:
     """The http listener."""
 
@@ -418,6 +435,7 @@ class Settings:
     http: HttpSettings = field(default_factory=HttpSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
+    login: LoginSettings = field(default_factory=LoginSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
 

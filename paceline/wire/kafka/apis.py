@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from paceline.errors import RemoteProtocolError, UnsupportedVersion
-from paceline.wire.kafka import cluster, groups, offsets, records, topics, transactions
+from paceline.wire.kafka import cluster, groups, offsets, records, sasl, topics, transactions
 from paceline.wire.kafka.layout import Apart, Struct
 from paceline.wire.kafka.reading import MAX_ITEMS, read_struct, skip_tags
 from paceline.wire.kafka.writing import Parts, write_struct
@@ -62,6 +62,7 @@ _TABLE = (
     Api(14, 0, 5, 4, groups.SyncGroupRequest, groups.SyncGroupResponse),
     Api(15, 0, 5, 5, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse),
     Api(16, 0, 4, 3, groups.ListGroupsRequest, groups.ListGroupsResponse),
+    Api(17, 0, 1, _NEVER, sasl.SaslHandshakeRequest, sasl.SaslHandshakeResponse),
     Api(18, 0, 3, 3, cluster.ApiVersionsRequest, cluster.ApiVersionsResponse),
     Api(19, 2, 7, 5, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
     Api(20, 1, 5, 4, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
@@ -74,11 +75,16 @@ _TABLE = (
     Api(26, 0, 3, 3, transactions.EndTxnRequest, transactions.EndTxnResponse),
     Api(28, 0, 3, 3, transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse),
     Api(32, 1, 4, 4, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse),
+    Api(36, 0, 2, 2, sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse),
     Api(37, 0, 3, 2, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
     Api(42, 0, 2, 2, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
     Api(44, 0, 1, 1, topics.IncrementalAlterConfigsRequest,
         topics.IncrementalAlterConfigsResponse),
     Api(47, 0, 0, _NEVER, offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse),
+    Api(50, 0, 0, 0, sasl.DescribeUserScramCredentialsRequest,
+        sasl.DescribeUserScramCredentialsResponse),
+    Api(51, 0, 0, 0, sasl.AlterUserScramCredentialsRequest,
+        sasl.AlterUserScramCredentialsResponse),
     Api(60, 0, 1, 0, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
 )
 # fmt: on

@@ -53,6 +53,9 @@ class NativeApi(enum.IntEnum):
     RECONCILE_EXTERNAL = 29
     REASSIGN_PARTITION = 30
     ALTER_GROUP = 31
+    ALTER_USER = 32
+    DELETE_USER = 33
+    LIST_USERS = 34
     CREATE_ACLS = 36
     DELETE_ACLS = 37
     LIST_ACLS = 38

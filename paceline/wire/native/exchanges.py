@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.values import dataclass
 from paceline.wire.message import Message
-from paceline.wire.native import acls, admin
+from paceline.wire.native import acls, admin, users
 from paceline.wire.native.api import NativeApi
 
 
@@ -23,6 +23,8 @@ ADMINISTRATION: tuple[Exchange, ...] = (
     Exchange(NativeApi.ALTER_TOPIC, admin.AlterTopic, admin.Done),
     Exchange(NativeApi.ADD_PARTITIONS, admin.AddPartitions, admin.Done),
     Exchange(NativeApi.ALTER_GROUP, admin.AlterGroup, admin.Done),
+    Exchange(NativeApi.ALTER_USER, users.AlterUser, admin.Done),
+    Exchange(NativeApi.DELETE_USER, users.DeleteUser, admin.Done),
     Exchange(NativeApi.ELECT_LEADER, admin.ElectLeader, admin.RoleSet),
     Exchange(NativeApi.SET_ROLE, admin.SetRole, admin.RoleSet),
     Exchange(NativeApi.FENCE_BROKER, admin.FenceBroker, admin.Done),

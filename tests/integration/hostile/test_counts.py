@@ -57,6 +57,8 @@ ELSEWHERE = {
     counts.OPEN_PARTITIONS: "unit/transactions/test_id_shares.py",
     counts.TRANSACTION_GROUPS: "unit/transactions/test_producers.py",
     counts.TABLE_BYTES: "unit/keyvalue/test_machine.py",
+    counts.USERS: "unit/controller/test_users.py",
+    counts.USER_TOKENS: "unit/controller/test_users.py",
     counts.STREAM_SEGMENTS: "integration/hostile/test_counts.py",
 }
 """Rows whose tests need more than one node, or nothing of one."""

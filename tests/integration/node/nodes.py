@@ -142,12 +142,14 @@ def make_node(
     compressors: CompressorRegistry | None = None,
     tls: Sequence[str] = (),
     machines: Machines | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Node:
     machines = machines or RealMachines()
     disk = RealDisk(str(data)) if data else machines.data(directory, number)
     data = data or data_dir(directory, number)
     listeners = ",".join(
-        _listener_url(kind, f"{LOOPBACK}:{port}", tls) for kind, port in ports.items()
+        _listener_url(kind, f"{LOOPBACK}:{port}", tls, (options or {}).get(kind, ""))
+        for kind, port in ports.items()
     )
     words = [
         f"node.id={number}",
@@ -162,13 +164,14 @@ def make_node(
     return Node(settings, env, policy=policy, compressors=compressors)
 
 
-def _listener_url(kind: str, address: str, tls: Sequence[str]) -> str:
-    """``tls`` holds kinds that are encrypted, with options behind a ``?``."""
+def _listener_url(kind: str, address: str, tls: Sequence[str], plain: str) -> str:
+    """``tls`` holds kinds that are encrypted, with options behind a ``?``; ``plain`` are options
+    of one that is not."""
     for each in tls:
         name, mark, options = each.partition("?")
         if name == kind:
             return f"{kind}+tls://{address}{mark}{options}"
-    return f"{kind}://{address}"
+    return f"{kind}://{address}{'?' if plain else ''}{plain}"
 
 
 # --- one node -------------------------------------------------------------------------------------
@@ -196,6 +199,7 @@ async def lone_node(
     compressors: CompressorRegistry | None = None,
     more_kinds: Sequence[str] = (),
     tls: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
 ) -> AsyncIterator[RunningNode]:
     """A cluster of one, formatted afresh."""
     machines = machines_at_hand()
@@ -214,6 +218,7 @@ async def lone_node(
         compressors=compressors,
         tls=tls,
         machines=machines,
+        options=options,
     )
     async with running(node, directory) as up:
         with trio.fail_after(HANG_S):

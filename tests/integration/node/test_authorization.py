@@ -20,7 +20,7 @@ from paceline.errors import (
 from paceline.types import Acks, Isolation, NodeId
 from paceline.wire.batch import build_batch
 from paceline.wire.message import Message
-from paceline.wire.native import acls, admin, data, groups, transactions
+from paceline.wire.native import acls, admin, data, groups, transactions, users
 from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
 from paceline.wire.segment import messages as segment
@@ -137,6 +137,13 @@ WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
     ),
     NativeApi.LIST_ACLS: (acls.ListAcls(), Operation.DESCRIBE, CLUSTER),
     NativeApi.UNREGISTER_BROKER: (admin.UnregisterBroker(NODE), Operation.ADMINISTER, CLUSTER),
+    NativeApi.ALTER_USER: (
+        users.AlterUser("alice", True, True),
+        Operation.ADMINISTER,
+        CLUSTER,
+    ),
+    NativeApi.DELETE_USER: (users.DeleteUser("alice"), Operation.ADMINISTER, CLUSTER),
+    NativeApi.LIST_USERS: (users.ListUsers(), Operation.DESCRIBE, CLUSTER),
     NativeApi.STATUS: (data.Status(), Operation.DESCRIBE, CLUSTER),
     NativeApi.STOP_CLUSTER: (data.StopCluster(), Operation.ADMINISTER, CLUSTER),
     NativeApi.FIND_COORDINATOR: (groups.FindCoordinator("team"), Operation.DESCRIBE, TEAM),

@@ -7,7 +7,14 @@ import inspect
 import pytest
 
 import paceline.client as trio_client
-from paceline.client import acl_admin, blocking, group_admin, sequenced, transaction_admin
+from paceline.client import (
+    acl_admin,
+    blocking,
+    group_admin,
+    sequenced,
+    transaction_admin,
+    user_admin,
+)
 
 THEIR_TASKS = {"run", "take", "tell", "give_up", "asked_again", "commit_named", "commit_reached"}
 """What a member's own tasks call of it."""
@@ -18,6 +25,7 @@ TWINS: list[tuple[type, type, set[str]]] = [
     (group_admin.GroupAdmin, blocking.GroupAdmin, set()),
     (acl_admin.AclAdmin, blocking.AclAdmin, set()),
     (transaction_admin.TransactionAdmin, blocking.TransactionAdmin, set()),
+    (user_admin.UserAdmin, blocking.UserAdmin, set()),
     (trio_client.Producer, blocking.Producer, set()),
     # Opening and closing one do the rest.
     (trio_client.TransactionalProducer, blocking.TransactionalProducer, {"init", "leave", "run"}),

@@ -79,7 +79,12 @@ async def node(tmp_path, autojump_clock, guard):
 
 # --- Kafka ----------------------------------------------------------------------------------------
 
-NOT_JUDGED = {"ApiVersionsRequest", "DescribeClusterRequest"}
+NOT_JUDGED = {
+    "ApiVersionsRequest",
+    "DescribeClusterRequest",
+    "SaslAuthenticateRequest",
+    "SaslHandshakeRequest",
+}
 """What clients ask before they have said who they are, and where the nodes are, which they must
 know to ask anything."""
 LISTS = {"ListGroupsRequest": "groups"}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from paceline.wire.native import acls, admin
+from paceline.wire.native import acls, admin, users
 from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
 from paceline_node.controller.client import EXCHANGES
 from paceline_node.security.principals import Operation, Resource, ResourceKind
@@ -8,7 +8,7 @@ from paceline_node.services.admin_permissions import PERMISSIONS, permission_for
 
 
 def test_every_administrative_request_says_what_it_needs() -> None:
-    modules = {acls.__name__, admin.__name__}
+    modules = {acls.__name__, admin.__name__, users.__name__}
     asked = {each.request for each in EXCHANGES if each.request.__module__ in modules}
     assert set(PERMISSIONS) == asked | {CreateSegmentRequest, DeleteSegmentRequest}
 

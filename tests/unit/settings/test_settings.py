@@ -283,6 +283,8 @@ def test_default_listeners_are_on_loopback_and_step_by_node() -> None:
         ("cursus+tls://h:1?advertised=x:2&tls=optional", ("h", 1), ("x", 2)),
         ("cursus+tls://h:1?tls=optional", ("h", 1), ("h", 1)),
         ("v1+tls://h:1?client_auth=required", ("h", 1), ("h", 1)),
+        ("kafka://h:1?login=required", ("h", 1), ("h", 1)),
+        ("kafka+tls://h:1?advertised=x&client_auth=optional&login=required", ("h", 1), ("x", 1)),
         ("peer+tls://h:1", ("h", 1), ("h", 1)),
         ("http://[::1]:80?advertised=[fe80::1]:81", ("::1", 80), ("fe80::1", 81)),
     ],
@@ -312,6 +314,8 @@ def test_coordinator_is_an_older_name_of_kafka() -> None:
     ("url", "expected"),
     [
         ("v1://h:1?client_auth=required", "a scheme that ends in +tls"),
+        ("kafka://h:1?login=yes", "expected login=optional|required"),
+        ("v1://h:1?login=required", "expected login=optional|required, for kafka"),
         ("v1+tls://h:1?client_auth=yes", "expected client_auth=none|optional|required"),
         ("v1+tls://h:1?client_auth=required&tls=optional", "who need not encrypt"),
         ("v1+ssl://h:1", "unknown scheme"),

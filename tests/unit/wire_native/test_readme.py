@@ -12,7 +12,7 @@ from fastcrc import crc32
 from paceline.types import Acks
 from paceline.wire import frame
 from paceline.wire.message import Message
-from paceline.wire.native import admin, data, groups, transactions
+from paceline.wire.native import acls, admin, data, groups, transactions, users
 from paceline.wire.native.api import NativeApi
 
 README = Path(__file__).parents[3] / "paceline" / "wire" / "native" / "README.md"
@@ -22,7 +22,7 @@ HEX_BLOCKS = re.findall(r"```hex (\w+) (\d) (\w+)\n(.*?)```", TEXT, re.S)
 
 def message_classes() -> dict[str, type[Message]]:
     found = {}
-    for module in (data, admin, groups, transactions):
+    for module in (data, admin, acls, users, groups, transactions):
         for name, value in vars(module).items():
             if isinstance(value, type) and issubclass(value, Message) and value is not Message:
                 found[name] = value

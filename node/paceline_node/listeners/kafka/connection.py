@@ -38,6 +38,7 @@ from paceline_node.listeners.kafka.call import Call, Handlers
 from paceline_node.listeners.kafka.coordinator import Asked, CoordinatorRequests
 from paceline_node.listeners.kafka.errors import message_of
 from paceline_node.listeners.kafka.frames import FrameReader
+from paceline_node.listeners.kafka.login import LOGIN_APIS, KafkaLogin
 from paceline_node.listeners.kafka.outbox import Outbox, Part, Place
 from paceline_node.listeners.kafka.produce import KafkaProduce
 from paceline_node.listeners.serving import Client
@@ -46,11 +47,13 @@ from paceline_node.net.transport import Transport, transport_for
 from paceline_node.observe.metrics import OK, RequestMeters, code_label
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.pace import Pace
+from paceline_node.security.authentication import Authenticator
 from paceline_node.settings.limits import LimitSettings
 from paceline_node.stretches import at_once
 from paceline_node.turns import Turns
 
 _PRODUCE = 0
+_ANSWERED_HERE = LOGIN_APIS | {_PRODUCE, API_VERSIONS}
 _SMALL_REQUEST_BYTES = 8 * 1024
 _SMALL_PRODUCE_BYTES = 2 * 1024 * 1024
 """Appended at once; what is larger is appended in turns with others' work."""
@@ -85,6 +88,7 @@ class KafkaShared:
     limits: KafkaLimits
     meters: RequestMeters[int]
     coordinator: CoordinatorRequests
+    authenticator: Authenticator
     after_append: Callable[[], None]
     log: SparingLog
     turns: Turns
@@ -96,7 +100,7 @@ class KafkaConnection:
 
     def __init__(self, shared: KafkaShared, client: Client) -> None:
         self._shared = shared
-        self._client = client
+        self._login = KafkaLogin(shared.authenticator, client)
         limits = shared.limits
         self._share = Portion(client.memory)
         self._request = Portion(client.memory, is_passing=True)
@@ -111,6 +115,11 @@ class KafkaConnection:
         self._nursery: trio.Nursery | None = None
         self._is_spoken_to = False
         """A frame was read that no worker has taken."""
+
+    @property
+    def _client(self) -> Client:
+        """Who it is so far."""
+        return self._login.client
 
     async def run(self, stream: trio.abc.Stream) -> None:
         """Serve until the client is gone, or sends what the protocol does not allow."""
@@ -155,10 +164,12 @@ class KafkaConnection:
         )
         try:
             while True:
-                with trio.move_on_after(limits.idle_s) as silence:
+                due = min(trio.current_time() + limits.idle_s, self._login.due)
+                with trio.move_on_at(due) as silence:
                     await frames.begin()
                 if silence.cancelled_caught and not self._outbox.is_empty:
                     continue  # it waits for an answer
+                frames.max_bytes = self._login.frame_bytes(limits.max_frame_bytes)
                 if silence.cancelled_caught or (frame := await frames.receive()) is None:
                     return
                 self._is_spoken_to = True
@@ -177,7 +188,9 @@ class KafkaConnection:
                 self._is_spoken_to = False
                 await self._outbox.room()
                 is_kept = False
-                if ask_of(apis.key_of(frame)) is None:
+                if self._login.expects_raw:
+                    self._outbox.place().put([await self._login.raw(bytes(frame))])
+                elif ask_of(apis.key_of(frame)) is None:
                     is_kept = await self._one(frame)
                 elif await self._consult_or_register(frame):
                     ordinary.cancel("a consumer has registered")
@@ -190,6 +203,7 @@ class KafkaConnection:
     async def _consult_or_register(self, frame: memoryview) -> bool:
         """Answer; True once the connection is to become a consumer's channel."""
         header, start = read_header(frame)
+        self._login.require(int(header.ask))
         asked = Asked(header, frame, start)
         if header.ask is Ask.CONSULT:
             answer = self._shared.coordinator.consult(asked, self._client.principal)
@@ -220,10 +234,7 @@ class KafkaConnection:
         header, start = apis.read_header(frame)
         try:
             api = apis.require_api(header)
-            if header.key not in self._shared.handlers and header.key not in (
-                _PRODUCE,
-                API_VERSIONS,
-            ):
+            if header.key not in self._shared.handlers and header.key not in _ANSWERED_HERE:
                 raise UnsupportedVersion(f"API {header.key} is not served here")
         except UnsupportedVersion as error:
             self._shared.meters[header.key].done(code_label(error.code), 0.0)
@@ -231,6 +242,7 @@ class KafkaConnection:
                 raise RemoteProtocolError(str(error)) from None
             self._outbox.place().put([apis.version_unknown_response(header.correlation_id)])
             return False
+        self._login.require(header.key)
         call = Call(
             header.version,
             self._client.principal,
@@ -256,7 +268,9 @@ class KafkaConnection:
         asked = await self._parsed(frame, start, api, header.version)
         place = self._outbox.place()
         response: Struct = self._shared.versions
-        if header.key != API_VERSIONS:
+        if header.key in LOGIN_APIS:
+            response = await self._login.answer(asked, header.version)
+        elif header.key != API_VERSIONS:
             response = await self._shared.handlers[header.key](asked, call)
         is_long = call.pace.took_turns
         put_later = self._answer(place, api, header, arrived, response, is_long=is_long)
@@ -264,6 +278,9 @@ class KafkaConnection:
             await put_later()
         self._making.give_all()
         self._request.give_all()
+        if self._login.refused:
+            await self._outbox.emptied()
+            raise RemoteProtocolError(f"log-in failed: {self._login.refused}")
         return False
 
     async def _produce(

@@ -24,10 +24,10 @@ _SLOWEST_BYTES_S = 64 * 1024
 
 
 class FrameReader:
-    """``max_bytes`` bounds the size a frame may announce; ``chunk_bytes`` are received at once,
-    where 4 KiB were not enough before. A frame that has begun must arrive within ``stall_s`` and a
-    second for every 64 KiB. ``share`` is charged with a frame that is whole, and its connection
-    with what arrives."""
+    """``max_bytes`` bounds the size a frame may announce, and may change between two;
+    ``chunk_bytes`` are received at once, where 4 KiB were not enough before. A frame that has begun
+    must arrive within ``stall_s`` and a second for every 64 KiB. ``share`` is charged with a frame
+    that is whole, and its connection with what arrives."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class FrameReader:
     ) -> None:
         self._transport = transport
         self._share = share
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._stall_s = stall_s
         self._chunk_bytes = chunk_bytes
         self._buffer = bytearray(min(_FIRST_BYTES, chunk_bytes))
@@ -76,11 +76,11 @@ class FrameReader:
                     return None
         at = self._start
         size = int.from_bytes(self._buffer[at : at + _SIZE_BYTES], "big", signed=True)
-        if not _SMALLEST <= size <= self._max_bytes:
+        if not _SMALLEST <= size <= self.max_bytes:
             raise RemoteProtocolError(
                 "the client speaks TLS, and this port does not"
                 if size >> 16 == _TLS_HANDSHAKE
-                else f"a frame of {size} bytes: expected {_SMALLEST} to {self._max_bytes}"
+                else f"a frame of {size} bytes: expected {_SMALLEST} to {self.max_bytes}"
             )
         self._start += _SIZE_BYTES
         with trio.fail_after(self._stall_s + size / _SLOWEST_BYTES_S):

@@ -22,19 +22,22 @@ from paceline_node.listeners.kafka.connection import (
 from paceline_node.listeners.kafka.coordinator import CoordinatorRequests
 from paceline_node.listeners.kafka.fetch import KafkaFetch
 from paceline_node.listeners.kafka.groups import KafkaGroups
+from paceline_node.listeners.kafka.login import LOGIN_APIS
 from paceline_node.listeners.kafka.offsets import KafkaOffsets
 from paceline_node.listeners.kafka.produce import KafkaProduce
 from paceline_node.listeners.kafka.topics import KafkaTopics
 from paceline_node.listeners.kafka.transactions import KafkaTransactions
 from paceline_node.listeners.kafka.trims import KafkaTrims
+from paceline_node.listeners.kafka.users import KafkaUsers
 from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import Metrics
 from paceline_node.observe.sparing import SparingLog
+from paceline_node.security.authentication import Authenticator
 from paceline_node.services.broker_services import BrokerServices
 from paceline_node.services.topic_removal import TopicRemoval
 
-_ALWAYS = frozenset({0, apis.API_VERSIONS})
-"""PRODUCE and API_VERSIONS, which a connection answers itself."""
+_ALWAYS = frozenset({0, apis.API_VERSIONS}) | LOGIN_APIS
+"""What a connection answers itself."""
 
 
 class KafkaListener:
@@ -48,6 +51,7 @@ class KafkaListener:
         limits: KafkaLimits,
         metrics: Metrics,
         coordinator: CoordinatorRequests,
+        authenticator: Authenticator,
         *,
         after_append: Callable[[], None],
     ) -> None:
@@ -60,6 +64,7 @@ class KafkaListener:
             limits=limits,
             meters=metrics.requests_by("kafka", {key: name.lower() for key, name in names.items()}),
             coordinator=coordinator,
+            authenticator=authenticator,
             after_append=after_append,
             log=SparingLog(),
             turns=services.turns,
@@ -86,6 +91,7 @@ def _handlers(env: Env, services: BrokerServices, removal: TopicRemoval) -> Hand
         services.produce,
     )
     trims = KafkaTrims(services.trimming)
+    users = KafkaUsers(services.topics, services.users)
     return {
         1: fetch.fetch,
         2: fetch.list_offsets,
@@ -113,5 +119,7 @@ def _handlers(env: Env, services: BrokerServices, removal: TopicRemoval) -> Hand
         42: groups.delete,
         44: topics.alter_configs,
         47: offsets.delete,
+        50: users.describe,
+        51: users.alter,
         60: cluster.describe_cluster,
     }

@@ -15,6 +15,7 @@ from paceline.types import is_internal_topic
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message, Packed
 from paceline.wire.native import admin, data
+from paceline.wire.native import users as users_wire
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.exchanges import ADMINISTRATION
 from paceline_node.env import RunBlocking
@@ -29,6 +30,7 @@ from paceline_node.services.topic_removal import TopicRemoval
 from paceline_node.services.topics import TopicService
 from paceline_node.services.transactions import TransactionService
 from paceline_node.services.trimming import TrimService
+from paceline_node.services.users import UserService
 from paceline_node.stretches import Work
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.turns import Turns
@@ -56,6 +58,7 @@ class NativeRequests:
         status: StatusService,
         reports: CorruptionReports,
         trimming: TrimService,
+        users: UserService,
         turns: Turns,
         run_blocking: RunBlocking,
     ) -> None:
@@ -67,6 +70,7 @@ class NativeRequests:
         self._status = status
         self._reports = reports
         self._trimming = trimming
+        self._users = users
         self._turns = turns
         self._run_blocking = run_blocking
 
@@ -78,6 +82,7 @@ class NativeRequests:
             NativeApi.TRIM_PARTITION: self._trim,
             NativeApi.DESCRIBE_TOPIC: self._describe,
             NativeApi.STATUS: self._report,
+            NativeApi.LIST_USERS: self._list_users,
             NativeApi.STOP_CLUSTER: self._stop_cluster,
         }
         for exchange in ADMINISTRATION:
@@ -185,6 +190,10 @@ class NativeRequests:
     async def _report(self, frame: Frame, principal: Principal) -> Message:
         data.Status.unpack(frame.body)
         return self._status.report(principal)
+
+    async def _list_users(self, frame: Frame, principal: Principal) -> Message:
+        request = users_wire.ListUsers.unpack(frame.body)
+        return users_wire.UsersListed(tuple(self._users.describe(principal, request.names)))
 
     # --- descriptions -----------------------------------------------------------------------------
 

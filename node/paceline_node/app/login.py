@@ -1,0 +1,26 @@
+"""What this node's listeners ask who somebody is."""
+
+from __future__ import annotations
+
+from paceline_node.controller.store import MetadataStore
+from paceline_node.env import Env
+from paceline_node.security.attempts import Attempts
+from paceline_node.security.authentication import Authenticator
+from paceline_node.security.scram import Decoys
+from paceline_node.settings.tree import LoginSettings
+
+
+def make_authenticator(
+    env: Env, store: MetadataStore, decoy_secret: bytes, settings: LoginSettings
+) -> Authenticator:
+    """One that knows the users of the newest metadata here."""
+    return Authenticator(
+        lambda name: store.image.users.get(name),
+        env.host.run_blocking,
+        Attempts(env.now),
+        Decoys(decoy_secret),
+        random=env.rng.randbytes,
+        wall_ms=env.host.wall_ms,
+        mechanisms=settings.mechanisms,
+        session_ms=settings.session_ms,
+    )
