@@ -126,6 +126,14 @@ class AllowAll:
         assert resource.kind in operation.kinds, f"{principal}: {operation} on {resource}"
 
 
+class Forbidden(AuthorizationFailed):
+    """``principal`` may not do ``operation`` to ``resource``."""
+
+    def __init__(self, principal: Principal, operation: Operation, resource: Resource) -> None:
+        super().__init__(f"{principal} may not {operation.label} {resource}")
+        self.resource = resource
+
+
 def refuse(principal: Principal, operation: Operation, resource: Resource) -> NoReturn:
     """Raise AuthorizationFailed, naming all three."""
-    raise AuthorizationFailed(f"{principal} may not {operation.label} {resource}")
+    raise Forbidden(principal, operation, resource)

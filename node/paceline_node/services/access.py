@@ -35,12 +35,21 @@ class Access:
     """May a principal do something? Every method but ``allows`` returns, or raises
     AuthorizationFailed.
 
-    ``configs`` gives a topic's configuration, empty for one that does not exist.
+    ``configs`` gives a topic's configuration, empty for one that does not exist. Once the cluster
+    ``is_guarded`` a topic's lists name only those whose names were proved: others may call
+    themselves what they like.
     """
 
-    def __init__(self, policy: Policy, configs: TopicConfigs) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        configs: TopicConfigs,
+        *,
+        is_guarded: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._policy = policy
         self._configs = configs
+        self._is_guarded = is_guarded
 
     def topic(self, principal: Principal, operation: Operation, name: str) -> None:
         """To a topic, which need not exist."""
@@ -53,8 +62,17 @@ class Access:
             if rule is None or rule == "open":
                 return
             denied, listing = guarded
-            if rule == denied or (rule == "acl" and not _lists(configs.get(listing), principal)):
+            if rule == denied or (
+                rule == "acl" and not self._lists(configs.get(listing), principal)
+            ):
                 refuse(principal, operation, resource)
+
+    def _lists(self, names: str | None, principal: Principal) -> bool:
+        name = principal.name
+        if principal.proof is Proof.NONE and self._is_guarded():
+            name = ANONYMOUS.name
+        listed = (names or "").split(",")
+        return name in listed or (_ANYBODY_KNOWN in listed and name != ANONYMOUS.name)
 
     def cluster(self, principal: Principal, operation: Operation) -> None:
         """To the cluster as a whole."""
@@ -75,10 +93,3 @@ class Access:
         except AuthorizationFailed:
             return False
         return True
-
-
-def _lists(names: str | None, principal: Principal) -> bool:
-    listed = (names or "").split(",")
-    return principal.name in listed or (
-        _ANYBODY_KNOWN in listed and principal.name != ANONYMOUS.name
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from uuid import UUID
 
 from paceline.types import NodeId
@@ -19,6 +18,7 @@ from paceline_node.replication.hosted import PartitionTable
 from paceline_node.security.principals import Policy
 from paceline_node.services.access import Access
 from paceline_node.services.acls import AclService
+from paceline_node.services.authorized import AuthorizedOperations
 from paceline_node.services.corruption_reports import CorruptionReports
 from paceline_node.services.fetch import FetchLimits, FetchService
 from paceline_node.services.groups import GroupService
@@ -100,6 +100,7 @@ class BrokerServices:
     trimming: TrimService
     acls: AclService
     users: UserService
+    authorized: AuthorizedOperations
     access: Access
     turns: Turns
 
@@ -117,7 +118,7 @@ class BrokerServices:
         """The services of a node made of these parts."""
         env, node_id, store, turns = broker.env, broker.node_id, broker.store, broker.turns
         controller, table, lifecycle = broker.controller, broker.table, broker.lifecycle
-        access = Access(broker.policy, partial(_configs, store))
+        access = _access(broker)
         topics = TopicService(env, store, controller, access, auto_create=True)
         records = RecordService(access, table, topics)
         producer_ids = ProducerIdService(
@@ -162,6 +163,7 @@ class BrokerServices:
             segments=SegmentService(env, node_id, access, table, topics),
             corruption_reports=CorruptionReports(env, records),
             trimming=TrimService(access, records, topics),
+            authorized=AuthorizedOperations(access),
             acls=AclService(store, topics, access, broker.policy),
             users=UserService(store, access),
             access=access,
@@ -169,6 +171,11 @@ class BrokerServices:
         )
 
 
-def _configs(store: MetadataStore, name: str) -> Mapping[str, str]:
-    topic = store.image.find_topic(name)
-    return {} if topic is None else topic.configs
+def _access(broker: BrokerParts) -> Access:
+    store = broker.store
+
+    def configs(name: str) -> Mapping[str, str]:
+        topic = store.image.find_topic(name)
+        return {} if topic is None else topic.configs
+
+    return Access(broker.policy, configs, is_guarded=lambda: store.image.is_guarded)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 from uuid import UUID
 
 import trio
 
 from paceline.errors import CoordinatorNotAvailable, InvalidRequest, UnknownTopicOrPartition
-from paceline.types import LeaderEpoch, NodeId
+from paceline.types import LeaderEpoch, NodeId, is_internal_topic
+from paceline.wire.cursus.wildcards import TopicWildcards, is_pattern
 from paceline_node.controller.group_topics import topics_of
 from paceline_node.controller.image import Broker
 from paceline_node.controller.store import MetadataStore
@@ -48,6 +49,12 @@ CURSUS = Family.CURSUS.value
 G = TypeVar("G", bound=OpenGroup)
 _AT_A_TIME = 200
 """Groups in one command."""
+_OF_TOPIC = {
+    Operation.JOIN_GROUP: Operation.CONSUME,
+    Operation.COMMIT_OFFSETS: Operation.CONSUME,
+    Operation.DESCRIBE: Operation.DESCRIBE,
+}
+"""What doing something to a group that reads a topic takes of the topic."""
 
 
 class GroupService:
@@ -91,23 +98,35 @@ class GroupService:
     def open_cursus(
         self, principal: Principal, operation: Operation, group: str, topic: str
     ) -> CursusGroup:
-        """A group of Cursus; where ``topic`` is empty, or a pattern, the first that matches."""
-        return self._open(CursusGroup, principal, operation, cursus_key(group, topic))
+        """A group of Cursus; where ``topic`` is empty, or a pattern, the first that matches. A
+        topic is asked for, too, and where offsets are meant all that match a pattern: which of them
+        is the group's is not known yet. Members that read by one are asked for each topic."""
+        opened = self._open(CursusGroup, principal, operation, cursus_key(group, topic))
+        for name in self._meant(topic, operation):
+            self._access.topic(principal, _OF_TOPIC[operation], name)
+        return opened
+
+    def _meant(self, topic: str, operation: Operation) -> Iterator[str]:
+        if is_pattern(topic):
+            if operation is not Operation.JOIN_GROUP:
+                named = filter(TopicWildcards(topic).matches, self._store.image.topic_ids)
+                yield from (each for each in named if not is_internal_topic(each))
+        elif topic:
+            yield topic
 
     def open_driven(self, principal: Principal, operation: Operation, group: str) -> DrivenGroup:
         """A group whose coordinator drives the consumers."""
         return self._open(DrivenGroup, principal, operation, coordinator_key(group))
 
-    def open_v1(self, principal: Principal, operation: Operation, group: str) -> V1Group:
-        """A group of V1."""
-        return self._open(V1Group, principal, operation, v1_key(group))
-
-    def open_v1_to_member(self, principal: Principal, group: str, topic: str) -> V1Group:
-        """As :meth:`open_v1`, for a member that reads ``topic``, which need not exist: its
-        partitions are told to members. Raises AuthorizationFailed for those who may not read it,
-        too."""
-        opened = self.open_v1(principal, Operation.JOIN_GROUP, group)
-        self._access.topic(principal, Operation.CONSUME, topic)
+    def open_v1(
+        self, principal: Principal, operation: Operation, group: str, topic: str
+    ) -> V1Group:
+        """A group of V1, for somebody who reads ``topic``, which need not exist, or asks how far
+        the group has; empty for who only leaves. Raises AuthorizationFailed for those who may not
+        read, or see, it, too."""
+        opened = self._open(V1Group, principal, operation, v1_key(group))
+        if topic:
+            self._access.topic(principal, _OF_TOPIC[operation], topic)
         return opened
 
     def _open(self, kind: type[G], principal: Principal, operation: Operation, key: GroupKey) -> G:
@@ -130,6 +149,16 @@ class GroupService:
             self.has_partition,
             self._limits.offset_metadata_bytes_max,
         )
+
+    def may_see_offsets(self, principal: Principal) -> Callable[[str], bool]:
+        """Whether ``principal`` may know of a topic, and so how far a group has read it: asked once
+        for each topic."""
+
+        def may_see(topic: str) -> bool:
+            resource = Resource(ResourceKind.TOPIC, topic)
+            return self._access.allows(principal, Operation.DESCRIBE, resource)
+
+        return cache(may_see)
 
     def may_see(self, principal: Principal, group: str) -> bool:
         """Whether ``principal`` may know of a group."""

@@ -42,7 +42,7 @@ class TrimService:
         PolicyViolation for topics that keep their records by other rules, and RequestTimedOut:
         deleted here, but not surely everywhere.
         """
-        self._access.topic(principal, Operation.ALTER, topic)
+        self._access.topic(principal, Operation.DELETE, topic)
         self._check_kind(topic)
         partition = self._records.leader(topic, number)
         if partition.config.cleanup_policy is CleanupPolicy.COMPACT:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from paceline.errors import RemoteProtocolError, UnsupportedVersion
-from paceline.wire.kafka import cluster, groups, offsets, records, sasl, topics, transactions
+from paceline.wire.kafka import acls, cluster, groups, offsets, records, sasl, topics, transactions
 from paceline.wire.kafka.layout import Apart, Struct
 from paceline.wire.kafka.reading import MAX_ITEMS, read_struct, skip_tags
 from paceline.wire.kafka.writing import Parts, write_struct
@@ -74,6 +74,9 @@ _TABLE = (
     Api(25, 0, 3, 3, transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse),
     Api(26, 0, 3, 3, transactions.EndTxnRequest, transactions.EndTxnResponse),
     Api(28, 0, 3, 3, transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse),
+    Api(29, 0, 3, 2, acls.DescribeAclsRequest, acls.DescribeAclsResponse),
+    Api(30, 0, 3, 2, acls.CreateAclsRequest, acls.CreateAclsResponse),
+    Api(31, 0, 3, 2, acls.DeleteAclsRequest, acls.DeleteAclsResponse),
     Api(32, 1, 4, 4, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse),
     Api(36, 0, 2, 2, sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse),
     Api(37, 0, 3, 2, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),

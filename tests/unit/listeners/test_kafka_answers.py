@@ -19,9 +19,9 @@ PRODUCE = (
     (("orders", 0, "good", -1, None, 9), (0, 2)),
     (("orders", 0, "good", 1, None, 3), (0, 3)),
     # Who may not use the transaction, or the topic, whatever else is wrong.
-    (("orders", 0, "good", -1, "secret", 9), (31, -1)),
-    (("secret", 9, "bad crc", 5, "pay", 9), (31, -1)),
-    (("secret", 9, "large", 1, None, 9), (31, -1)),
+    (("orders", 0, "good", -1, "secret", 9), (53, -1)),
+    (("secret", 9, "bad crc", 5, "pay", 9), (29, -1)),
+    (("secret", 9, "large", 1, None, 9), (29, -1)),
     (("sc_st", 9, "bad crc", 5, "pay", 9), (44, -1)),
     (("__groups", 99, "none", 5, "pay", 9), (44, -1)),
     # Who leads, before acks and batches are looked at.
@@ -73,7 +73,7 @@ async def test_produce_of_many_parts(tmp_path, autojump_clock) -> None:
             for entry in response.responses
             for part in entry.partition_responses
         ]
-        assert found == [("orders", 0, 2), ("nowhere", 3, -1), ("secret", 31, -1), ("orders", 0, 3)]
+        assert found == [("orders", 0, 2), ("nowhere", 3, -1), ("secret", 29, -1), ("orders", 0, 3)]
         nothing = await client.ask(wire.ProduceRequest(acks=-1, timeout_ms=0), 9)
         assert nothing.responses == ()
 
@@ -83,7 +83,7 @@ FETCH = (
     (("orders", 0, 0, -1), (0, 0, 2, 140)),
     (("orders", 0, 1, 0), (0, 0, 2, 70)),
     (("orders", 0, 2, -1), (0, 0, 2, 0)),
-    (("secret", 9, 9, NEW_EPOCH), (31, -1, -1, 0)),
+    (("secret", 9, 9, NEW_EPOCH), (29, -1, -1, 0)),
     (("nowhere", 0, 9, NEW_EPOCH), (3, -1, -1, 0)),
     (("orders", 9, 9, NEW_EPOCH), (3, -1, -1, 0)),
     (("orders", 0, 9, NEW_EPOCH), (75, -1, -1, 0)),
@@ -128,7 +128,7 @@ LIST = (
     (("orders", 0, OffsetSpec.LATEST, 0), (0, 2)),
     (("orders", 0, 1, -1), (0, 0)),
     (("orders", 0, 4_000_000_000_000, -1), (0, -1)),
-    (("secret", 9, -99, NEW_EPOCH), (31, -1)),
+    (("secret", 9, -99, NEW_EPOCH), (29, -1)),
     (("nowhere", 0, -99, NEW_EPOCH), (3, -1)),
     (("orders", 9, -99, NEW_EPOCH), (3, -1)),
     (("orders", 0, -99, NEW_EPOCH), (75, -1)),
@@ -161,7 +161,7 @@ async def test_list_offsets(tmp_path, autojump_clock) -> None:
 EPOCHS = (
     # topic, partition, current epoch, epoch asked for: error, end
     (("orders", 0, 0, 0), (0, 2)),
-    (("secret", 9, NEW_EPOCH, 0), (31, -1)),
+    (("secret", 9, NEW_EPOCH, 0), (29, -1)),
     (("nowhere", 0, NEW_EPOCH, 0), (3, -1)),
     (("orders", 0, NEW_EPOCH, 0), (75, -1)),
     (("orders", 0, 0, 5), (0, -1)),
@@ -196,7 +196,7 @@ _DELETED = (
 )
 GROUPS = (
     # request, version: the errors in the response, in order
-    (groups.JoinGroupRequest(group_id="secret"), 5, [31]),
+    (groups.JoinGroupRequest(group_id="secret"), 5, [30]),
     (groups.JoinGroupRequest(group_id="", session_timeout_ms=1), 5, [24]),
     (groups.JoinGroupRequest(group_id="team", session_timeout_ms=1), 5, [26]),
     (groups.JoinGroupRequest(group_id="team", session_timeout_ms=10_000), 5, [42]),
@@ -211,30 +211,30 @@ GROUPS = (
         5,
         [79],
     ),
-    (groups.SyncGroupRequest(group_id="secret"), 5, [31]),
+    (groups.SyncGroupRequest(group_id="secret"), 5, [30]),
     (groups.SyncGroupRequest(group_id="team", member_id="m"), 5, [25]),
-    (groups.HeartbeatRequest(group_id="secret"), 4, [31]),
+    (groups.HeartbeatRequest(group_id="secret"), 4, [30]),
     (groups.HeartbeatRequest(group_id="team", member_id="m"), 4, [25]),
-    (groups.LeaveGroupRequest(group_id="secret"), 4, [31]),
+    (groups.LeaveGroupRequest(group_id="secret"), 4, [30]),
     (groups.LeaveGroupRequest(group_id="team"), 4, [0]),
-    (offsets.OffsetCommitRequest(group_id="secret", topics=_COMMITTED), 8, [31, 31]),
+    (offsets.OffsetCommitRequest(group_id="secret", topics=_COMMITTED), 8, [30, 30]),
     (
         offsets.OffsetCommitRequest(group_id="team", generation_id=5, topics=_COMMITTED),
         8,
         [22, 22],
     ),
-    (offsets.OffsetCommitRequest(group_id="team", topics=_COMMITTED), 8, [0, 31]),
-    (offsets.OffsetFetchRequest(group_id="secret"), 7, [31]),
+    (offsets.OffsetCommitRequest(group_id="team", topics=_COMMITTED), 8, [0, 29]),
+    (offsets.OffsetFetchRequest(group_id="secret"), 7, [30]),
     (offsets.OffsetFetchRequest(group_id="team"), 7, [0, 0]),
-    (groups.DescribeGroupsRequest(groups=("secret", "none")), 5, [31, 0]),
+    (groups.DescribeGroupsRequest(groups=("secret", "none")), 5, [30, 0]),
     (groups.ListGroupsRequest(), 4, [0]),
-    (offsets.OffsetDeleteRequest(group_id="secret", topics=_DELETED), 0, [31]),
+    (offsets.OffsetDeleteRequest(group_id="secret", topics=_DELETED), 0, [30]),
     (offsets.OffsetDeleteRequest(group_id="none", topics=_DELETED), 0, [69]),
-    (groups.DeleteGroupsRequest(groups_names=("secret", "none", "team")), 2, [31, 69, 0]),
-    (transactions.InitProducerIdRequest(transactional_id="secret"), 4, [31]),
-    (transactions.EndTxnRequest(transactional_id="secret"), 3, [31]),
+    (groups.DeleteGroupsRequest(groups_names=("secret", "none", "team")), 2, [30, 69, 0]),
+    (transactions.InitProducerIdRequest(transactional_id="secret"), 4, [53]),
+    (transactions.EndTxnRequest(transactional_id="secret"), 3, [53]),
     (transactions.EndTxnRequest(transactional_id="none"), 3, [49]),
-    (transactions.AddOffsetsToTxnRequest(transactional_id="secret", group_id="secret"), 3, [31]),
+    (transactions.AddOffsetsToTxnRequest(transactional_id="secret", group_id="secret"), 3, [30]),
 )
 
 

@@ -16,10 +16,12 @@ from paceline.errors import (
 )
 from paceline.types import NO_NODE, TopicId, is_internal_topic, is_valid_topic_name
 from paceline.wire.kafka import cluster as wire
+from paceline.wire.kafka.layout import NOT_ASKED
 from paceline_node.listeners.kafka.call import LISTENER, Call
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.listeners.kafka.errors import code_of, message_of
-from paceline_node.security.principals import Operation
+from paceline_node.security.principals import CLUSTER, Operation, Resource, ResourceKind
+from paceline_node.services.authorized import AuthorizedOperations
 from paceline_node.services.cluster_view import BrokerView, PartitionView, TopicView
 from paceline_node.services.groups import GroupService
 from paceline_node.services.status import StatusService
@@ -42,11 +44,13 @@ class KafkaCluster:
         groups: GroupService,
         status: StatusService,
         transactions: TransactionService,
+        authorized: AuthorizedOperations,
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._status = status
         self._transactions = transactions
+        self._authorized = authorized
 
     # --- brokers ----------------------------------------------------------------------------------
 
@@ -66,10 +70,9 @@ class KafkaCluster:
         return active if active in ids else min(ids, default=NO_NODE)
 
     async def describe_cluster(
-        self, _request: wire.DescribeClusterRequest, call: Call
+        self, request: wire.DescribeClusterRequest, call: Call
     ) -> wire.DescribeClusterResponse:
-        """The brokers, whom anybody may know who is to reach them; what he may do there is not
-        told."""
+        """The brokers, whom anybody may know who is to reach them."""
         brokers = self._brokers()
         return wire.DescribeClusterResponse(
             error_code=0,
@@ -81,7 +84,13 @@ class KafkaCluster:
                 )
                 for broker, host, port in brokers
             ),
+            cluster_authorized_operations=self._of_cluster(
+                call, asked=request.include_cluster_authorized_operations
+            ),
         )
+
+    def _of_cluster(self, call: Call, *, asked: bool) -> int:
+        return self._authorized.bits(call.principal, CLUSTER) if asked else NOT_ASKED
 
     # --- metadata ---------------------------------------------------------------------------------
 
@@ -90,7 +99,7 @@ class KafkaCluster:
         wanted = request.topics
         if wanted is None or (call.version == 0 and not wanted):
             topics = [
-                await call.pace.run(_topic(topic))
+                await self._told(topic, request, call)
                 async for topic in call.pace.each(list(self._topics.image.topics.values()))
                 if self._topics.may_see(call.principal, topic)
             ]
@@ -110,14 +119,26 @@ class KafkaCluster:
             cluster_id=str(self._topics.image.cluster_id),
             controller_id=self._controller(brokers),
             topics=tuple(topics),
+            cluster_authorized_operations=self._of_cluster(
+                call, asked=request.include_cluster_authorized_operations
+            ),
         )
+
+    async def _told(
+        self, topic: TopicView, request: wire.MetadataRequest, call: Call
+    ) -> wire.MetadataResponseTopic:
+        bits = NOT_ASKED
+        if request.include_topic_authorized_operations:
+            resource = Resource(ResourceKind.TOPIC, topic.name)
+            bits = self._authorized.bits(call.principal, resource)
+        return await call.pace.run(_topic(topic, bits))
 
     async def _asked(
         self, asked: wire.MetadataRequestTopic, request: wire.MetadataRequest, call: Call
     ) -> wire.MetadataResponseTopic:
         name = asked.name
         if name is None:
-            return await self._by_id(asked, call)
+            return await self._by_id(asked, request, call)
         try:
             found = self._topics.look_up(call.principal, Operation.DESCRIBE, name)
             if not is_valid_topic_name(name):
@@ -135,14 +156,14 @@ class KafkaCluster:
             if error.retriable and not isinstance(error, UnknownTopicOrPartition):
                 code = ErrorCode.LEADER_NOT_AVAILABLE  # clients ask again at that
             return wire.MetadataResponseTopic(error_code=code, name=name)
-        return await call.pace.run(_topic(found))
+        return await self._told(found, request, call)
 
     async def _by_id(
-        self, asked: wire.MetadataRequestTopic, call: Call
+        self, asked: wire.MetadataRequestTopic, request: wire.MetadataRequest, call: Call
     ) -> wire.MetadataResponseTopic:
         found = self._topics.image.topics.get(TopicId(asked.topic_id))
         if found is not None and self._topics.may_see(call.principal, found):
-            return await call.pace.run(_topic(found))
+            return await self._told(found, request, call)
         return wire.MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id, name=None
         )
@@ -209,7 +230,7 @@ def _named(asked: wire.MetadataRequestTopic) -> str | UUID:
     return asked.topic_id if asked.name is None else asked.name
 
 
-def _topic(topic: TopicView) -> Work[wire.MetadataResponseTopic]:
+def _topic(topic: TopicView, authorized: int) -> Work[wire.MetadataResponseTopic]:
     partitions = []
     for index, (number, registration) in enumerate(sorted(topic.partitions.items())):
         if index % _PARTITIONS_PER_UNIT == 0:
@@ -221,6 +242,7 @@ def _topic(topic: TopicView) -> Work[wire.MetadataResponseTopic]:
         topic_id=topic.topic_id,
         is_internal=is_internal_topic(topic.name),
         partitions=tuple(partitions),
+        topic_authorized_operations=authorized,
     )
 
 

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from paceline.errors import ErrorCode, PacelineError
-from paceline_node.listeners.kafka.errors import kafka_code
+from paceline_node.listeners.kafka.errors import code_of, kafka_code
+from paceline_node.security.principals import Forbidden
 
 
 class CoordinatorApi(enum.Enum):
@@ -95,6 +96,8 @@ IN: Mapping[CoordinatorApi, Mapping[ErrorCode, ErrorCode]] = MappingProxyType(
 
 def coordinator_code(error: PacelineError | int, api: CoordinatorApi) -> int:
     """The number to tell a client of ``error`` in the answer to ``api``."""
+    if isinstance(error, Forbidden):
+        return code_of(error)
     code = error.code if isinstance(error, PacelineError) else error
     meant = MEANT.get(code, code)
     return kafka_code(IN.get(api, {}).get(ErrorCode(meant), meant))

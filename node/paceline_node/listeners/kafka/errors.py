@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from paceline.errors import ErrorCode, PacelineError
+from paceline_node.security.principals import Forbidden, ResourceKind
 
 OURS_ALONE = 10_000
 _MESSAGE_CHARACTERS_MAX = 1000
@@ -37,6 +38,17 @@ OURS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
 """Every number of ours that is none of Kafka's."""
 
 
+FORBIDDEN: Mapping[ResourceKind, int] = MappingProxyType(
+    {
+        ResourceKind.TOPIC: 29,
+        ResourceKind.GROUP: 30,
+        ResourceKind.CLUSTER: 31,
+        ResourceKind.TRANSACTION: 53,
+    }
+)
+"""Kafka has a number for each kind of resource."""
+
+
 def kafka_code(error: int) -> int:
     """The number to tell a client."""
     if error < OURS_ALONE:
@@ -46,7 +58,14 @@ def kafka_code(error: int) -> int:
 
 def code_of(error: PacelineError) -> int:
     """The number to tell a client of ``error``."""
+    if isinstance(error, Forbidden):
+        return FORBIDDEN[error.resource.kind]
     return kafka_code(error.code)
+
+
+def topic_code(code: int) -> int:
+    """The number to tell of a topic, where nothing but ours was kept of the error."""
+    return FORBIDDEN[ResourceKind.TOPIC] if code == ErrorCode.AUTHORIZATION_FAILED else code
 
 
 def message_of(error: PacelineError) -> str:

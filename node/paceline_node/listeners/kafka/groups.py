@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from paceline.errors import ErrorCode, PacelineError
 from paceline.wire.kafka import groups as wire
+from paceline.wire.kafka.layout import NOT_ASKED
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
-from paceline_node.security.principals import Operation
+from paceline_node.security.principals import Operation, Resource, ResourceKind
+from paceline_node.services.authorized import AuthorizedOperations
 from paceline_node.services.groups import KAFKA, GroupService
 from paceline_node.services.open_group import GroupMember
 
@@ -21,8 +23,9 @@ _BYTES_PER_UNIT = 64 * 1024
 class KafkaGroups:
     """Membership; groups are of the family that the native client shares (groups/DESIGN 1.1)."""
 
-    def __init__(self, groups: GroupService) -> None:
+    def __init__(self, groups: GroupService, authorized: AuthorizedOperations) -> None:
         self._groups = groups
+        self._authorized = authorized
 
     # --- membership -------------------------------------------------------------------------------
 
@@ -180,13 +183,15 @@ class KafkaGroups:
         return wire.DescribeGroupsResponse(
             groups=tuple(
                 [
-                    await self._describe(group, call)
+                    await self._describe(group, request, call)
                     async for group in call.pace.each(await call.pace.once_each(request.groups))
                 ]
             )
         )
 
-    async def _describe(self, group: str, call: Call) -> wire.DescribeGroupsResponseGroup:
+    async def _describe(
+        self, group: str, request: wire.DescribeGroupsRequest, call: Call
+    ) -> wire.DescribeGroupsResponseGroup:
         try:
             opened = self._groups.open_kafka(call.principal, Operation.DESCRIBE, group)
             found = await opened.describe()
@@ -213,6 +218,11 @@ class KafkaGroups:
                 )
                 for each in found.members
             ),
+            authorized_operations=self._authorized.bits(
+                call.principal, Resource(ResourceKind.GROUP, group)
+            )
+            if request.include_authorized_operations
+            else NOT_ASKED,
         )
 
     async def delete(

@@ -12,6 +12,7 @@ import trio
 from paceline.wire.kafka import apis
 from paceline.wire.kafka.apis import APIS
 from paceline_node.env import Env
+from paceline_node.listeners.kafka.acls import KafkaAcls
 from paceline_node.listeners.kafka.call import Handlers
 from paceline_node.listeners.kafka.cluster import KafkaCluster
 from paceline_node.listeners.kafka.connection import (
@@ -78,9 +79,15 @@ class KafkaListener:
 
 
 def _handlers(env: Env, services: BrokerServices, removal: TopicRemoval) -> Handlers:
-    cluster = KafkaCluster(services.topics, services.groups, services.status, services.transactions)
+    cluster = KafkaCluster(
+        services.topics,
+        services.groups,
+        services.status,
+        services.transactions,
+        services.authorized,
+    )
     fetch = KafkaFetch(env, services.fetch, services.offsets, services.turns)
-    groups = KafkaGroups(services.groups)
+    groups = KafkaGroups(services.groups, services.authorized)
     offsets = KafkaOffsets(services.groups)
     topics = KafkaTopics(services.topics, removal)
     transactions = KafkaTransactions(
@@ -92,6 +99,7 @@ def _handlers(env: Env, services: BrokerServices, removal: TopicRemoval) -> Hand
     )
     trims = KafkaTrims(services.trimming)
     users = KafkaUsers(services.topics, services.users)
+    acls = KafkaAcls(services.acls)
     return {
         1: fetch.fetch,
         2: fetch.list_offsets,
@@ -114,6 +122,9 @@ def _handlers(env: Env, services: BrokerServices, removal: TopicRemoval) -> Hand
         25: transactions.add_offsets,
         26: transactions.end,
         28: transactions.commit_offsets,
+        29: acls.describe,
+        30: acls.create,
+        31: acls.delete,
         32: topics.describe_configs,
         37: topics.grow,
         42: groups.delete,

@@ -9,7 +9,8 @@ from paceline.errors import ErrorCode, PacelineError
 from paceline.wire.kafka import offsets as wire
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
-from paceline_node.security.principals import Operation
+from paceline_node.listeners.kafka.errors import FORBIDDEN, topic_code
+from paceline_node.security.principals import Operation, ResourceKind
 from paceline_node.services.asked_offsets import AskedOffsets
 from paceline_node.services.driven_groups import DrivenGroup
 from paceline_node.services.groups import GroupService
@@ -28,6 +29,8 @@ _BYTES_PER_UNIT = 64 * 1024
 _At = tuple[str, int]
 """A partition: its topic and its number."""
 Found = Sequence[tuple[_At, Position]]
+_HIDDEN = Position()
+"""Of a topic that the client may not know of."""
 
 
 class AskedOffset(Protocol):
@@ -90,7 +93,7 @@ async def stored(
                         wire.OffsetCommitResponseTopicPartition(
                             partition_index=asked.partition_index,
                             error_code=outcome
-                            or refused.get((topic.name, asked.partition_index), 0),
+                            or topic_code(refused.get((topic.name, asked.partition_index), 0)),
                         )
                         async for asked in call.pace.each(topic.partitions)
                     ]
@@ -254,8 +257,9 @@ class KafkaOffsets:
     ) -> Found:
         """What is stored of the partitions named, or of all; looked up some at a time."""
         opened = self._open(call, Operation.DESCRIBE, group)
+        may_see = self._groups.may_see_offsets(call.principal)
         if topics is None:
-            wanted = list(await opened.stored())
+            wanted = [each for each in await opened.stored() if may_see(each[0])]
         else:
             wanted = [
                 (topic.name, number)
@@ -270,7 +274,10 @@ class KafkaOffsets:
             positions = await opened.positions(some, stable=request.require_stable)
             copied = sum(len(each.metadata) for each in positions)
             await call.pace.spend(copied // _BYTES_PER_UNIT, copied)
-            found += zip(some, positions, strict=True)
+            found += [
+                (at, position if may_see(at[0]) else _HIDDEN)
+                for at, position in zip(some, positions, strict=True)
+            ]
         if topics is not None:
             return found
         return [each for each in found if each[1].is_pending or each[1].offset >= 0]
@@ -318,6 +325,8 @@ class KafkaOffsets:
 
 
 def _pending(position: Position) -> int:
+    if position is _HIDDEN:
+        return FORBIDDEN[ResourceKind.TOPIC]
     return ErrorCode.UNSTABLE_OFFSET_COMMIT if position.is_pending else 0
 
 
