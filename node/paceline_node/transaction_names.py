@@ -25,6 +25,12 @@ class TransactionKey(NamedTuple):
     def __str__(self) -> str:
         return f"{self.family.value}/{self.name}"
 
+    @property
+    def owner(self) -> str:
+        """Whom policies are asked about: a sink for all of its attempts, which are named behind it
+        as ``sink/batch/partition.number/spare``."""
+        return self.name.rsplit("/", 3)[0] if self.family is Family.SINK else self.name
+
 
 class ProducerIdentity(NamedTuple):
     """Who writes: stands in the head of every batch."""

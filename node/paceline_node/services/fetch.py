@@ -111,8 +111,9 @@ class FetchService:
 
     def open(self, principal: Principal, topic: str) -> ReadableTopic:
         """A topic, which need not exist, to read decoded records of. Raises AuthorizationFailed."""
-        self._records.permit(principal, Operation.CONSUME, topic)
-        return ReadableTopic(topic, self._env, self._records)
+        ask = partial(self._records.permit, principal, Operation.CONSUME, topic)
+        ask()
+        return ReadableTopic(topic, self._env, self._records, ask)
 
     def fetch(self, wish: Wish, answer: Answer) -> ParkedFetch | None:
         """Answer now, with one outcome for each part, in order; or return the fetch as parked: it

@@ -31,6 +31,10 @@ from paceline_node.storage.byte_segment_batches import (
 from paceline_node.storage.byte_segment_state import level_of, require_next, writer_key
 
 
+def _allowed() -> None:
+    """This node may do by itself what it does."""
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
     """A segment as its leader knows it. ``last_modified_ms``: timestamp of its newest batch."""
@@ -41,14 +45,21 @@ class SegmentInfo:
 
 class LedSegment:
     """What a segment's leader does. Every method that says so returns once that is committed; all
-    raise NotLeader when another node leads by then."""
+    raise NotLeader when another node leads by then. ``ask`` raises AuthorizationFailed once that is
+    not allowed any more for which it was opened: who appends, or reads, for long is asked again."""
 
-    __slots__ = ("_env", "_partition", "_reads", "_writers", "key")
+    __slots__ = ("_env", "_partition", "_reads", "_writers", "ask", "key")
 
     def __init__(
-        self, env: Env, partition: Partition, reads: SegmentReads, writers: SegmentWriters
+        self,
+        env: Env,
+        partition: Partition,
+        reads: SegmentReads,
+        writers: SegmentWriters,
+        ask: Callable[[], None] = _allowed,
     ) -> None:
         self._env = env
+        self.ask = ask
         self._partition = partition
         self._reads = reads
         self._writers = writers
@@ -161,6 +172,7 @@ class LedSegment:
 
     async def read(self, position: int, max_bytes: int) -> list[memoryview]:
         """As :meth:`SegmentReads.read`."""
+        self.ask()
         return await self._reads.read(self._partition, position, max_bytes)
 
     async def wait_for_more(self, wait_s: float) -> None:
@@ -261,8 +273,9 @@ class SegmentWriter:
         ``Partition.produce``.
 
         Raises with nothing appended: NotLeader, NotEnoughReplicas, StorageFull; SegmentSealed;
-        OutOfOrderSequence when its level is not ``start``.
+        OutOfOrderSequence when its level is not ``start``; AuthorizationFailed.
         """
+        self.segment.ask()
         producers = self.segment._partition.log.producers
         level = level_of(self._namespace, producers.writer(self._key))
         require_next(producers.marks, level, start)

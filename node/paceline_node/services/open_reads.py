@@ -1,6 +1,11 @@
-"""A topic that somebody has been found to be allowed to read: what alone shows decoded records."""
+"""A topic that somebody has been found to be allowed to read: what alone shows decoded records.
+
+Who reads on for long is asked about again, for each pass over the log: rights end (DESIGN 1.5).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import trio
 
@@ -12,23 +17,27 @@ from paceline_node.services.scan import RecordScan
 
 
 class ReadableTopic:
-    """For listeners that decode what they read."""
+    """For listeners that decode what they read. All that reads raises AuthorizationFailed, as
+    ``ask`` does, once that is not allowed any more."""
 
-    __slots__ = ("_env", "_name", "_records")
+    __slots__ = ("_env", "_name", "_records", "ask")
 
-    def __init__(self, name: str, env: Env, records: RecordService) -> None:
+    def __init__(
+        self, name: str, env: Env, records: RecordService, ask: Callable[[], None]
+    ) -> None:
         self._name = name
         self._env = env
         self._records = records
+        self.ask = ask
 
     def hosted(self, number: int) -> ReadableReplica | None:
         """This node's replica of a partition, whatever its role."""
         partition = self._records.hosted(self._name, number)
-        return None if partition is None else ReadableReplica(self._env, partition)
+        return None if partition is None else ReadableReplica(self._env, partition, self.ask)
 
     def leader(self, number: int) -> ReadableReplica:
         """This node's leading replica of a partition. Raises UnknownTopicOrPartition, NotLeader."""
-        replica = ReadableReplica(self._env, self._records.leader(self._name, number))
+        replica = ReadableReplica(self._env, self._records.leader(self._name, number), self.ask)
         replica.check_leading()
         return replica
 
@@ -36,11 +45,12 @@ class ReadableTopic:
 class ReadableReplica:
     """One replica of it."""
 
-    __slots__ = ("_env", "_partition")
+    __slots__ = ("_ask", "_env", "_partition")
 
-    def __init__(self, env: Env, partition: Partition) -> None:
+    def __init__(self, env: Env, partition: Partition, ask: Callable[[], None]) -> None:
         self._env = env
         self._partition = partition
+        self._ask = ask
 
     def check_leading(self) -> None:
         """Raise NotLeader unless it leads."""
@@ -67,6 +77,7 @@ class ReadableReplica:
     async def wait_readable(self, offset: int, isolation: Isolation, wait_s: float) -> None:
         """Return once readers of ``isolation`` see ``offset``, the role changes, or ``wait_s`` are
         over. Cancel-safe."""
+        self._ask()
         happened = trio.Event()
         token = self._partition.when_readable(offset, happened.set, isolation)
         try:
@@ -84,6 +95,7 @@ class ReadableReplica:
         from_follower: bool = False,
     ) -> RecordScan:
         """One pass over it; see :class:`RecordScan`."""
+        self._ask()
         return RecordScan(
             self._env,
             self._partition,

@@ -121,7 +121,7 @@ class ProduceService:
         raises.
         """
         if wish.within is not None:
-            self._transactions.permit(wish.principal, Operation.TRANSACT, wish.within.key.name)
+            self._transactions.permit(wish.principal, Operation.TRANSACT, wish.within.key.owner)
         gather: Gather[Outcome] = Gather(len(parts), answer)
         admitted = None
         for index, part in enumerate(parts):

@@ -8,6 +8,8 @@ cluster has one registered node (replication/DESIGN 8).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -31,7 +33,7 @@ class SlotProgress(NamedTuple):
 
 
 class SlotsOfTopic:
-    """For one who may act as a replica, of a topic that need not exist. ``reads``: its records.
+    """Of a topic that need not exist. ``reads``: its records.
     Methods raise UnknownTopicOrPartition and NotLeader."""
 
     __slots__ = ("_name", "_records", "reads")
@@ -75,10 +77,17 @@ class ReplicaSlots:
         self._records = records
 
     def open(self, principal: Principal, topic: str) -> SlotsOfTopic:
-        """Raises AuthorizationFailed unless ``principal`` may act as a replica, which shows it all
-        records."""
-        self._access.cluster(principal, Operation.REPLICATE)
-        reads = ReadableTopic(topic, self._env, self._records)
+        """Raises AuthorizationFailed unless ``principal`` may act as a replica."""
+        return self._opened(topic, partial(self._access.cluster, principal, Operation.REPLICATE))
+
+    def open_to_read(self, principal: Principal, topic: str) -> SlotsOfTopic:
+        """For one who is shown the topic's committed records, and so must be allowed to read it.
+        Raises AuthorizationFailed."""
+        return self._opened(topic, partial(self._access.topic, principal, Operation.CONSUME, topic))
+
+    def _opened(self, topic: str, ask: Callable[[], None]) -> SlotsOfTopic:
+        ask()
+        reads = ReadableTopic(topic, self._env, self._records, ask)
         return SlotsOfTopic(topic, self._records, reads)
 
 

@@ -6,6 +6,8 @@ there are, who leads them, making and removing them; what a leader does in ``led
 
 from __future__ import annotations
 
+from functools import partial
+
 import trio
 
 from paceline.errors import (
@@ -93,7 +95,8 @@ class SegmentService:
             partition = self._table.get(place.topic, place.partition)
             if partition is not None and partition.is_leader:
                 partition.check_serving()
-                return self.led(partition)
+                ask = partial(self._access.topic, principal, operation, place.topic)
+                return LedSegment(self._env, partition, self._reads, self.writers, ask)
             if self.leader(place) != self._node_id or self._env.now() >= deadline:
                 raise NotLeader(f"{place.name}: the leader is node {self.leader(place)}")
             await trio.sleep(_LOOK_AGAIN_S)

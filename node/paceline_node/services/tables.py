@@ -86,7 +86,7 @@ class TableService:
         """The answer to ``principal``. Raises AuthorizationFailed, and InvalidRequest for a name
         that no client's table has."""
         name = request.table
-        resource = Resource(ResourceKind.TOPIC, name)
+        resource = Resource(ResourceKind.TOPIC, _asked_for_as(name))
         self._access.resource(principal, _NEEDED[request.operation], resource)
         if "/" not in name.strip("/") or name.startswith("/"):
             raise InvalidRequest(f"{name!r}: expected scope/table")
@@ -134,3 +134,9 @@ class TableService:
                     await self._store.wait_offset(made.metadata_offset, timeout_s=timeout_s)
         except trio.TooSlowError as error:
             raise RequestTimedOut(f"{TABLES_TOPIC} was not made in time") from error
+
+
+def _asked_for_as(name: str) -> str:
+    """What policies are asked about: ``scope_table``, as for the topics of streams."""
+    scope, _, rest = name.partition("/")
+    return f"{scope}_{rest.partition('/')[0]}" if rest else name

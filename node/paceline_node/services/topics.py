@@ -21,7 +21,7 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
-from paceline_node.services.admin_permissions import permission_for
+from paceline_node.services.admin_permissions import permissions_for
 from paceline_node.services.cluster_view import TopicView
 
 M = TypeVar("M", bound=Message)
@@ -131,6 +131,12 @@ class TopicService:
             raise UnknownTopicOrPartition(f"topic {name!r} was deleted while it was created")
         return topic
 
+    def check(self, principal: Principal, request: Message) -> None:
+        """Raise AuthorizationFailed unless ``principal`` may have an administrative request carried
+        out: for who looks only whether that could be done."""
+        for operation, resource in permissions_for(request):
+            self._access.resource(principal, operation, resource)
+
     async def administer(
         self,
         principal: Principal,
@@ -141,7 +147,7 @@ class TopicService:
     ) -> M:
         """Send an administrative request to the active controller and return once this node has
         applied its result. Raises AuthorizationFailed or the controller's typed error."""
-        self._access.resource(principal, *permission_for(request))
+        self.check(principal, request)
         deadline = self._env.now() + timeout_s
         reply = await self._controller.call(request, response, timeout_s=timeout_s)
         offset = getattr(reply, "metadata_offset", None)

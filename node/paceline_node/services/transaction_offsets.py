@@ -47,7 +47,7 @@ class TransactionOffsets:
         transaction's (:meth:`TransactionRpc.verify`) raise, AuthorizationFailed, and
         InvalidTransactionState when the transaction was ended meanwhile.
         """
-        self._transactions.permit(principal, Operation.TRANSACT, key.name)
+        self._transactions.permit(principal, Operation.TRANSACT, key.owner)
 
         await self._rpc.pend(
             key,

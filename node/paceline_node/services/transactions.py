@@ -140,7 +140,7 @@ class TransactionService:
     ) -> Initialised:
         """See :meth:`ProducerTransactions.init`. Raises what
         :meth:`ProducerIdService.next_id` does too."""
-        self.permit(principal, Operation.TRANSACT, key.name)
+        self.permit(principal, Operation.TRANSACT, key.owner)
 
         def command(engine: TransactionEngine, spare: int | None) -> Initialised | None:
             identity = engine.producers.init(
@@ -162,7 +162,7 @@ class TransactionService:
         """See :meth:`ProducerTransactions.add_partitions`. Raises UnknownTopicOrPartition and
         PolicyViolation (internal topics) too; then none was added. Each leader asks, too, whether
         the principal may write to the topic."""
-        self.permit(principal, Operation.TRANSACT, key.name)
+        self.permit(principal, Operation.TRANSACT, key.owner)
         image = self._store.image
         members = [_member(image, topic.name, number) for topic, number in partitions]
         await self._perform(
@@ -179,7 +179,7 @@ class TransactionService:
         self, principal: Principal, key: TransactionKey, who: ProducerIdentity, group: OpenGroup
     ) -> None:
         """See :meth:`ProducerTransactions.add_group`; the group was opened to commit offsets."""
-        self.permit(principal, Operation.TRANSACT, key.name)
+        self.permit(principal, Operation.TRANSACT, key.owner)
         added = group.key.name
         await self._perform(lambda engine: engine.producers.add_group(key, who, added))
 
@@ -196,7 +196,7 @@ class TransactionService:
         """See :meth:`ProducerTransactions.end`. What this returns is decided and durable. With
         ``wait_s`` it returns later, when readers everywhere can see it, but no later than that:
         ``complete`` says which it was."""
-        self.permit(principal, Operation.TRANSACT, key.name)
+        self.permit(principal, Operation.TRANSACT, key.owner)
 
         def command(engine: TransactionEngine, spare: int | None) -> Ended | None:
             ended = engine.producers.end(key, who, commits=commits, bumps=bumps, spare=spare)
@@ -222,7 +222,7 @@ class TransactionService:
         acted: ActedIn | None = None,
     ) -> Transaction:
         """See :meth:`StagedTransactions.begin`; the id exists once it was :meth:`init`."""
-        self.permit(principal, Operation.TRANSACT, key.name)
+        self.permit(principal, Operation.TRANSACT, key.owner)
         return await self._with_spare(
             lambda engine, spare: engine.staging.begin(key, wire_epoch, spare=spare, acted=acted)
         )
@@ -240,7 +240,7 @@ class TransactionService:
     ) -> Transaction:
         """See :meth:`StagedTransactions.stage`; all records are for ``topic``. Raises
         UnknownTopicOrPartition and PolicyViolation too."""
-        self.permit(principal, Operation.TRANSACT, key.name)
+        self.permit(principal, Operation.TRANSACT, key.owner)
         image = self._store.image
         for each in records:
             _member(image, topic.name, each.partition)
@@ -273,7 +273,7 @@ class TransactionService:
         """See :meth:`StagedTransactions.stage_offsets`; by partition of the topic of ``group``,
         which was opened to commit offsets. Whether the member may commit them is asked by the
         caller, of the group."""
-        self.permit(principal, Operation.TRANSACT, key.name)
+        self.permit(principal, Operation.TRANSACT, key.owner)
         topic = group.key.subject
         topic_id = self._store.image.topic_ids.get(topic)
         staged = [
@@ -308,7 +308,7 @@ class TransactionService:
         :meth:`TransactionRpc.stage_offsets`, too, and then nothing was decided. ``groups``
         were opened to commit offsets: ConcurrentTransactions, with nothing decided, when there are
         offsets of another one by now."""
-        self.permit(principal, Operation.TRANSACT, key.name)
+        self.permit(principal, Operation.TRANSACT, key.owner)
         until = self._env.now() + wait_s
         pending = await self._pending(key, wire_epoch, groups, acted) if commits else None
 
@@ -439,7 +439,7 @@ class TransactionService:
             await self._turns.next()
             some = keys[at : at + _AT_A_TIME]
             found = await self._perform(partial(_listed, some, wanted))
-            seen = [each for each in found if self._may_see(principal, each.key.name)]
+            seen = [each for each in found if self._may_see(principal, each.key.owner)]
             runs.append(sorted(seen, key=_place))
         return await self._turns.run(_merged(runs))
 
@@ -449,19 +449,19 @@ class TransactionService:
 
     async def known(self, principal: Principal, key: TransactionKey) -> StagedInfo:
         """An id of staged transactions, for its client. See :meth:`StagedTransactions.known`."""
-        self.permit(principal, Operation.DESCRIBE, key.name)
+        self.permit(principal, Operation.DESCRIBE, key.owner)
         found = await self._perform(lambda engine: engine.staging.known(key))
         return staged_info(found)
 
     async def describe(self, principal: Principal, key: TransactionKey) -> TransactionInfo:
         """One id. Raises TransactionNotFound."""
-        self.permit(principal, Operation.DESCRIBE, key.name)
+        self.permit(principal, Operation.DESCRIBE, key.owner)
         return info_of(await self._perform(lambda engine: engine.inspection.describe(key)))
 
     async def abort(self, principal: Principal, key: TransactionKey, *, wait_s: float) -> Ended:
         """Abort an open transaction for an operator, and fence its producer. Raises
         TransactionNotFound, InvalidTransactionState."""
-        self.permit(principal, Operation.TRANSACT, key.name)
+        self.permit(principal, Operation.TRANSACT, key.owner)
 
         def command(engine: TransactionEngine) -> Ended:
             engine.inspection.abort(key, "aborted by an operator")

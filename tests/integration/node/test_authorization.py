@@ -102,7 +102,7 @@ JOIN = groups.JoinGroup(
 WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
     NativeApi.TRIM_PARTITION: (
         data.TrimPartition("orders", 0, 0, 1000),
-        Operation.ALTER,
+        Operation.DELETE,
         TOPIC,
     ),
     NativeApi.REPORT_CORRUPT: (data.ReportCorrupt("orders", 0, 0), Operation.CONSUME, TOPIC),
@@ -227,7 +227,7 @@ V1 = {
     "COMMIT": ("team orders c 1 0 1", Operation.COMMIT_OFFSETS, TEAM),
     "OFFSET": ("team orders 0", Operation.DESCRIBE, TEAM),
     "REPLICA_FETCH": ("orders 0 1 0", Operation.REPLICATE, CLUSTER),
-    "BROKER_FETCH": ("orders 0 1 0", Operation.REPLICATE, CLUSTER),
+    "BROKER_FETCH": ("orders 0 1 0", Operation.CONSUME, TOPIC),
     "BROKER_REPLICA_ACK": ("orders 0 1 0", Operation.REPLICATE, CLUSTER),
     "SET_PARTITION_ROLE": ("new 0 follower", Operation.MOVE_LEADER, NEW),
     "ADMIN_CREATE_TOPIC": ("new 1 1", Operation.CREATE, NEW),

@@ -98,7 +98,9 @@ async def test_what_a_policy_refuses(tmp_path: Path) -> None:
                 assert caught.value.status == GrpcStatus.PERMISSION_DENIED, name
                 assert [asked for asked, _ in guard.refused] == [operation], name
                 guard.refused.clear()
-            assert await client.call("getDelegationToken", STREAM, c.Token) == c.Token()
+            with pytest.raises(CallRefused):
+                await client.call("getDelegationToken", STREAM, c.Token)
+        assert await client.call("getDelegationToken", STREAM, c.Token) == c.Token()
         assert await state(client) == before
         assert await client.call("checkStreamExists", c.StreamInfo("shop", "new"), c.Exists) == (
             c.Exists(False)

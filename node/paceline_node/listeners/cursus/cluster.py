@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from paceline.errors import PacelineError
 from paceline.types import NodeId
@@ -13,7 +13,7 @@ from paceline.wire.native import admin
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
 from paceline_node.security.principals import Operation
-from paceline_node.services.cluster_view import BrokerView, ClusterView
+from paceline_node.services.cluster_view import BrokerView, TopicView
 from paceline_node.services.status import QuorumView, count_partitions
 from paceline_node.services.topics import TopicService
 
@@ -63,7 +63,7 @@ class CursusCluster:
             "leaderless_partitions": counts.leaderless,
             "under_replicated_partitions": counts.under_replicated,
             "brokers": [self._broker(broker) for _, broker in sorted(image.brokers.items())],
-            "partitions": _partitions(image),
+            "partitions": _partitions(self._topics.visible(call.principal)),
         }
         return text(ok(cluster=compact_json(status)))
 
@@ -110,9 +110,9 @@ class CursusCluster:
         raise CursusError("leader_election_rejected", detail)
 
 
-def _partitions(image: ClusterView) -> list[dict[str, object]]:
+def _partitions(topics: Iterable[TopicView]) -> list[dict[str, object]]:
     found = []
-    for topic in sorted(image.topics.values(), key=lambda topic: topic.name):
+    for topic in sorted(topics, key=lambda topic: topic.name):
         if topic.name.startswith("__"):
             continue
         for number, partition in sorted(topic.partitions.items()):

@@ -184,6 +184,7 @@ class ForwardedSource:
     async def read(self, offset: int, wait_s: float) -> Found:
         """As :class:`ReadSource` says. A leader that is gone is waited for, two seconds more than
         for records; then NotLeader. RequestTimedOut when one did not answer."""
+        self.topic.ask()
         until = self.env.now() + max(wait_s, 0.0)
 
         async def here() -> Found:

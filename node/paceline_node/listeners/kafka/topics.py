@@ -211,7 +211,7 @@ class KafkaTopics:
             return []
         if asked.resource_type != _TOPIC:
             raise InvalidRequest(f"resources of type {asked.resource_type} have no settings here")
-        topic = self._topics.look_up(call.principal, Operation.DESCRIBE, name)
+        topic = self._topics.look_up(call.principal, Operation.DESCRIBE_CONFIGS, name)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
         wanted = KEYS if asked.configuration_keys is None else asked.configuration_keys
@@ -253,11 +253,19 @@ class KafkaTopics:
                     f"{each.name}: operation {each.config_operation} is for lists"
                 )
             changes[each.name] = each.value if each.config_operation == _SET else None
-        if validate_only:
-            wrong = problems({name: text for name, text in changes.items() if text is not None})
-            return InvalidConfig("; ".join(wrong)) if wrong else None
         wish = admin.AlterTopic(asked.resource_name, changes)
+        if validate_only:
+            return self._problem(wish, call)
         return await self._try(wish, asked.resource_name, call, ADMIN_TIMEOUT_S)
+
+    def _problem(self, wish: admin.AlterTopic, call: Call) -> PacelineError | None:
+        """What can be said of a change without making it."""
+        try:
+            self._topics.check(call.principal, wish)
+        except PacelineError as error:
+            return error
+        wrong = problems({name: text for name, text in wish.configs.items() if text is not None})
+        return InvalidConfig("; ".join(wrong)) if wrong else None
 
 
 def _seconds(timeout_ms: int) -> float:

@@ -179,7 +179,10 @@ class NativeGroups:
         group = self._open_any(principal, Operation.DESCRIBE, request)
 
         named = None if request.topics is None else list(_flat(request.topics))
-        wanted = await group.stored() if named is None else named
+        may_see = self._groups.may_see_offsets(principal)
+        wanted = named
+        if wanted is None:
+            wanted = [at for at in await group.stored() if may_see(at[0])]
         is_stable = named is not None and request.require_stable
         found = await group.positions(wanted, stable=is_stable)
 
@@ -187,7 +190,10 @@ class NativeGroups:
             told = []
             for at, position in zip(wanted, found, strict=True):
                 yield 1
-                if named is not None or position.offset >= 0:
+                if not may_see(at[0]):
+                    hidden = wire.CommittedOffset(*at, ErrorCode.AUTHORIZATION_FAILED, -1)
+                    told.append(hidden.pack())
+                elif named is not None or position.offset >= 0:
                     told.append(_committed(*at, position).pack())
             return told
 

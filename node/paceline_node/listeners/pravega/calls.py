@@ -200,6 +200,7 @@ class PravegaCalls:
         return c.Servers(tuple(c.NodeUri(each.host, each.port) for each in endpoints if each))
 
     async def _delegation_token(self, who: Principal, request: c.StreamInfo) -> c.Token:
+        await self._streams.find(who, request.scope, request.stream)  # or it is refused
         return c.Token()
 
     def _address(self, node: NodeId) -> c.NodeUri:

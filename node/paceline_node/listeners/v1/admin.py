@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from paceline.errors import TopicAlreadyExists
@@ -64,7 +65,9 @@ class V1Admin:
             case requests.AdminElectTopicLeaders(topic):
                 return await self._elect(topic, principal)
             case requests.AdminGetMetadata():
-                return _metadata(self._topics.overview(principal))
+                image = self._topics.overview(principal)
+                seen = {topic.name for topic in self._topics.visible(principal)}
+                return _metadata(image, [name for name in image.topic_ids if name in seen])
 
     async def _create_topic(
         self, request: requests.AdminCreateTopic, principal: Principal
@@ -183,11 +186,11 @@ def _existing_partition(topic: TopicView, number: int) -> PartitionView:
     return partition
 
 
-def _metadata(image: ClusterView) -> bytes:
+def _metadata(image: ClusterView, topics: Sequence[str]) -> bytes:
     fenced = [node for node, broker in image.brokers.items() if broker.operator_fenced]
     fenced += [node for node, external in image.externals.items() if external.fenced]
     return replies.metadata_payload(
-        topics=[name for name in image.topic_ids if not name.startswith("__")],
+        topics=[name for name in topics if not name.startswith("__")],
         brokers=[*image.brokers, *image.externals],
         fenced=fenced,
     )

@@ -51,9 +51,16 @@ class V1Groups:
         self._router = router
         self._coordinator_wait_s = coordinator_wait_s
 
+    def _opened_to_member(self, request: Join | Sync | Heartbeat, call: Call) -> V1Group:
+        """Its topic's partitions are told to a member, and its session goes on while it may read
+        them."""
+        return self._groups.open_v1(
+            call.principal, Operation.JOIN_GROUP, request.group, request.topic
+        )
+
     async def join(self, request: Join, call: Call) -> bytes:
         """Become a member; the topic is created when it is unknown."""
-        group = self._groups.open_v1_to_member(call.principal, request.group, request.topic)
+        group = self._opened_to_member(request, call)
         topic = await self._records.ensure_for_reading(request.topic, call)
         assignor = None if request.assignor is None else request.assignor.value
 
@@ -71,7 +78,7 @@ class V1Groups:
 
     async def sync(self, request: Sync, call: Call) -> bytes:
         """The member's assignment."""
-        group = self._groups.open_v1(call.principal, Operation.JOIN_GROUP, request.group)
+        group = self._opened_to_member(request, call)
 
         async def serve(commit_s: float) -> bytes:
             told = await group.sync(_member(request), commit_s=commit_s)
@@ -81,7 +88,7 @@ class V1Groups:
 
     async def heartbeat(self, request: Heartbeat, call: Call) -> bytes:
         """Keep the session."""
-        group = self._groups.open_v1(call.principal, Operation.JOIN_GROUP, request.group)
+        group = self._opened_to_member(request, call)
 
         async def serve(commit_s: float) -> bytes:
             await group.heartbeat(_member(request), commit_s=commit_s)
@@ -91,7 +98,7 @@ class V1Groups:
 
     async def leave(self, request: Leave, call: Call) -> bytes:
         """Be no member any more."""
-        group = self._groups.open_v1(call.principal, Operation.JOIN_GROUP, request.group)
+        group = self._groups.open_v1(call.principal, Operation.JOIN_GROUP, request.group, "")
 
         async def serve(commit_s: float) -> bytes:
             await group.leave(_member(request), commit_s=commit_s)
@@ -101,7 +108,9 @@ class V1Groups:
 
     async def commit(self, request: Commit, call: Call) -> bytes:
         """Store how far a member has read."""
-        group = self._groups.open_v1(call.principal, Operation.COMMIT_OFFSETS, request.group)
+        group = self._groups.open_v1(
+            call.principal, Operation.COMMIT_OFFSETS, request.group, request.topic
+        )
 
         async def serve(commit_s: float) -> bytes:
             member = _member(request)
@@ -112,7 +121,9 @@ class V1Groups:
 
     async def committed(self, request: CommittedOffset, call: Call) -> bytes:
         """OFFSET: the committed position, 0 when there is none; asks for no membership."""
-        group = self._groups.open_v1(call.principal, Operation.DESCRIBE, request.group)
+        group = self._groups.open_v1(
+            call.principal, Operation.DESCRIBE, request.group, request.topic
+        )
 
         async def serve(commit_s: float) -> bytes:
             found = await group.committed(request.topic, request.partition, commit_s=commit_s)

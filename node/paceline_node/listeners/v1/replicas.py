@@ -18,7 +18,7 @@ from paceline_node.listeners.v1.errors import NO_LEADER_HERE, unreachable
 from paceline_node.listeners.v1.records import V1Records
 from paceline_node.listeners.v1.routing import Call, Router
 from paceline_node.services.open_reads import ReadableReplica
-from paceline_node.services.replica_slots import ReplicaSlots, SlotProgress, SlotsOfTopic
+from paceline_node.services.replica_slots import ReplicaSlots, SlotProgress
 
 NOT_LEADER_HERE = bad_request("partition is not leader")
 _FETCH_BYTES = 1024 * 1024
@@ -88,7 +88,8 @@ class V1Replicas:
         offset: int,
         payload: Callable[[SlotProgress], bytes],
     ) -> bytes:
-        slots = await self._opened(call, topic, partition, slot)
+        slots = self._slots.open(call.principal, topic)
+        await self._check(call, topic, partition, slot)
         if not call.forwarded and self._router.is_marked_follower(topic, partition):
             raise NOT_LEADER_HERE
 
@@ -110,21 +111,20 @@ class V1Replicas:
         except RequestTimedOut:
             raise unreachable(topic, partition) from None
 
-    async def _opened(self, call: Call, topic: str, partition: int, slot: int) -> SlotsOfTopic:
-        """The topic's slots. Raises V1Error where it has no such partition or slot."""
-        opened = self._slots.open(call.principal, topic)
+    async def _check(self, call: Call, topic: str, partition: int, slot: int) -> None:
+        """Raises V1Error where the topic has no such partition or slot."""
         found = await self._records.ensure_for_reading(topic, call)
         if partition not in found.partitions:
             raise bad_request("invalid partition")
         if not 1 <= slot < found.replication_factor:
             raise bad_request("invalid replica id")
-        return opened
 
     async def broker_fetch(self, request: BrokerFetch, call: Call) -> bytes:
         """Records for a follower outside the cluster: committed ones only, and none for a slot
         that a node holds (DESIGN 4.5)."""
         topic, partition, slot = request.topic, request.partition, request.follower_id
-        slots = await self._opened(call, topic, partition, slot)
+        slots = self._slots.open_to_read(call.principal, topic)
+        await self._check(call, topic, partition, slot)
         marked = self._router.is_marked_follower(topic, partition)
         if marked and not call.forwarded:
             raise NO_LEADER_HERE
