@@ -32,6 +32,8 @@ from tests.integration.client.test_groups import produce, until, values
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import cluster, lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 pytestmark = pytest.mark.timeout(120)
 
 QUICK = DrivenSettings(heartbeat_interval_ms=500)

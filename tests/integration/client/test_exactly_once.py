@@ -25,6 +25,8 @@ from paceline.types import Isolation, TopicPartition
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 pytestmark = pytest.mark.timeout(120)
 
 FLAGS = {

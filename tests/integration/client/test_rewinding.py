@@ -26,6 +26,8 @@ from tests.integration.client.test_group_troubles import write
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import cluster, lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 pytestmark = pytest.mark.timeout(120)
 
 SETTINGS = GroupSettings(session_timeout_s=6, rebalance_timeout_s=20, auto_commit_s=None)

@@ -30,6 +30,8 @@ from tests.integration.client.test_groups import FLAGS, produce, until
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 pytestmark = pytest.mark.timeout(120)
 
 MANUAL = GroupSettings(session_timeout_s=3, rebalance_timeout_s=8, auto_commit_s=None)

@@ -19,6 +19,8 @@ from tests.integration.node.nodes import HANG_S, V1Client, lone_node
 from tests.integration.node.test_coordinator import coordinates, make_topic, node_with, produce
 from tests.integration.node.test_metrics import scrape
 
+pytestmark = pytest.mark.virtual_time
+
 _RNG = random.Random(9)
 TOPICS = ["".join(_RNG.choices("ab", k=240)) for _ in range(16)]
 SLOW = ["(a|b)*a" + "(a|b)" * _RNG.randrange(20, 40) + ".*" for _ in range(8)]

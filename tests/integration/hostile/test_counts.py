@@ -20,6 +20,8 @@ from tests.integration.node.nodes import HANG_S, RunningNode, V1Client, lone_nod
 from tests.integration.segment import client as segments
 from tests.integration.segment.controller_client import ControllerClient
 
+pytestmark = pytest.mark.virtual_time
+
 ALONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 BOUND = 3
 MORE = {counts.PARTITIONS: 40, counts.PARTITION_PRODUCERS: 4}

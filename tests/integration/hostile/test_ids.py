@@ -16,6 +16,8 @@ from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import HANG_S, V1Client, lone_node
 from tests.integration.node.test_kafka_transactions import TransactionalClient
 
+pytestmark = pytest.mark.virtual_time
+
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 
 

@@ -19,6 +19,8 @@ from tests.integration.node.cursus_client import CursusClient
 from tests.integration.node.kafka_client import KafkaClient
 from tests.integration.node.nodes import HANG_S, V1Client, lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 
 

@@ -25,7 +25,7 @@ def test_the_same_seed_gives_the_same_run_in_another_process_with_other_hashes()
 
 
 def test_runs_do_not_disturb_each_other() -> None:
-    plan = draw(2, MIXED, seconds=3.0)
+    plan = draw(2, MIXED, seconds=1.5)
     first, other, again = run(plan), run(replace(plan, seed=3)), run(plan)
     assert first.trace == again.trace
     assert first.timeline.lines() == again.timeline.lines()
