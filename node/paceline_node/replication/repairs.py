@@ -357,7 +357,7 @@ class Repairs:
                 if is_spoiled:  # what is kept of the segment has to be fetched as well
                     await self.scrub(partition, repair.damaged.base_offset)
                     raise LookupError(f"{partition}: more of the segment is damaged")
-            await self._finish(log, repair)
+            await self._finish(log, repair, epochs)
         finally:
             repair.abandon()
 
@@ -399,9 +399,10 @@ class Repairs:
         ):
             raise NotLeader(f"{partition}: is still taken for complete, so nothing is given up")
 
-    async def _finish(self, log: Log, repair: SegmentRepair) -> None:
+    async def _finish(self, log: Log, repair: SegmentRepair, theirs: EpochCache) -> None:
         """Swap the replacement in. What was kept of the segment may be damaged where nobody has
-        read it since: that is to be fetched, too. Raises as :func:`scrubbing.finish_repair`."""
+        read it since, or nobody here knows its epochs: that is to be fetched, too. Raises as
+        :func:`scrubbing.finish_repair`."""
         known = log.damaged
         try:
             await scrubbing.finish_repair(self._env.disk, log, repair)
@@ -410,7 +411,7 @@ class Repairs:
         else:
             return
         if repair.damaged in log.segments:  # retention has not deleted it meanwhile
-            await scrubbing.scrub(self._env.disk, log, repair.damaged.base_offset)
+            await scrubbing.scrub(self._env.disk, log, repair.damaged.base_offset, theirs)
         if log.damaged == known:
             raise refusal
 

@@ -62,6 +62,11 @@ class EpochCache:
         return LeaderEpoch(self._epochs[-1]) if self._epochs else NO_EPOCH
 
     @property
+    def first_epoch(self) -> LeaderEpoch:
+        """The oldest epoch; -1 when there is none."""
+        return LeaderEpoch(self._epochs[0]) if self._epochs else NO_EPOCH
+
+    @property
     def first_start(self) -> int:
         """Where the oldest epoch begins; -1 when there is none."""
         return self._starts[0] if self._starts else -1

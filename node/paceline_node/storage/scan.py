@@ -212,6 +212,8 @@ class SegmentScan:
             known = self._rules.epochs.epoch_at(header.last_offset)
             if known not in (NO_EPOCH, header.leader_epoch):
                 return f"leader epoch {header.leader_epoch}, the epoch table says {known}"
+            if known == NO_EPOCH and 0 <= self._rules.epochs.first_epoch < header.leader_epoch:
+                return f"leader epoch {header.leader_epoch}, an older one began behind it"
         marked = self._rules.marked
         if marked is not None and marked.speaks_against(header):
             return f"leader epoch {header.leader_epoch}, the mark says {marked.epoch}"

@@ -73,10 +73,13 @@ async def write_damage(disk: Disk, log: Log) -> None:
         await damage.write(disk, log.path, log.identity.owner, log.damaged)
 
 
-async def scrub(disk: Disk, log: Log, offset: int) -> Scrubbed:
+async def scrub(
+    disk: Disk, log: Log, offset: int, leader_epochs: EpochCache | None = None
+) -> Scrubbed:
     """Check every batch of the segment that holds ``offset``; damage is noted in ``log.damaged``
     and written down, so that it is neither served nor forgotten. The segment's times are proven
-    then, and indexes that say something else are written anew.
+    then, and indexes that say something else are written anew. ``leader_epochs``: judge by the
+    leader's table, which may know what damage here has taken from the log's own.
 
     Also what to call for a segment in which a reader met a bad checksum. Raises OSError.
     """
@@ -101,7 +104,7 @@ async def scrub(disk: Disk, log: Log, offset: int) -> Scrubbed:
         segment.file,
         size,
         Boundary(0, segment.base_offset),
-        ScanRules(end, log.epochs, end, end),
+        ScanRules(end, leader_epochs or log.epochs, end, end),
         last_epoch=-1,
         visit=note,
         visit_hole=note_hole,

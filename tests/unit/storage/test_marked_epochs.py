@@ -6,10 +6,11 @@ import pytest
 
 from paceline_node.storage import epoch_file
 from paceline_node.storage.durability import Marked
-from paceline_node.storage.epochs import EpochStart
+from paceline_node.storage.epochs import EpochCache, EpochStart
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.opening import open_log
 from paceline_node.storage.recovery_report import RecoveryHints
+from paceline_node.storage.scrubbing import scrub
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.test_recovery import FIRST, ONE_FILE, bounds, restore, written
 from tests.unit.storage.world import IDENTITY, PATH, batch, env_on, flush, new_log
@@ -82,3 +83,24 @@ async def test_damage_that_an_epoch_told_of_is_damage_at_the_next_start(ending: 
         assert log.epochs.entries == [(0, 0)]
         marked = log.marked
         disk.kill()
+
+
+async def test_what_the_table_lacks_is_judged_by_what_it_has_and_by_the_leaders() -> None:
+    """Damage took the first terms from the table: they are not known here any more."""
+    disk = MemoryDisk()
+    await written(disk)
+    whole = disk.content(FIRST)
+    edges = bounds(whole)
+    hints = RecoveryHints(Ending.CLEAN, recovery_point=12, mark=Marked(12, 3, edges[4][1]))
+    log = await open_log(env_on(disk), PATH, ONE_FILE, hints)
+    theirs = EpochCache(log.epochs.entries)
+    log.epochs.clear()
+    log.epochs.assign(3, edges[4][1])
+    for epoch, unsure in ((4, False), (2, True)):
+        disk.overwrite(FIRST, whole[:12] + epoch.to_bytes(4, "big") + whole[16:])
+        first = (0, edges[1][1])
+        found = (await scrub(disk, log, 0)).damaged
+        assert ([(each.start, each.end) for each in found] == [first]) is not unsure
+        found = (await scrub(disk, log, 0, theirs)).damaged
+        assert [(each.start, each.end) for each in found] == [first]
+    log.abandon()
