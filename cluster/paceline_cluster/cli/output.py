@@ -3,7 +3,8 @@
 Data go to stdout, talk to stderr. ``--output json`` and ``yaml`` print one document, or one for
 each item of a stream (JSON: a line); ``--output table`` prints tables (``tables.py``), whole on a
 terminal of any width (which honours NO_COLOR) and as plain aligned columns otherwise, so that a
-pipe never sees control characters. Progress is drawn only when both streams are terminals.
+pipe never sees control characters. Progress is drawn only when both streams are terminals, and not
+from the background (a shell's ``&``), where it would write over what is typed meanwhile.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
@@ -18,7 +20,7 @@ from typing import Any, TextIO
 import click
 
 from paceline_cluster.cli.tables import Table, draw, print_plain
-from paceline_cluster.cli.terminal import escaped
+from paceline_cluster.cli.terminal import escaped, sentences
 from paceline_cluster.cli.yaml_text import to_yaml
 
 __all__ = ["OutputFormat", "Printer", "Table", "Update", "output_option"]
@@ -67,7 +69,7 @@ class Printer:
 
     def say(self, sentence: str) -> None:
         """Tell the person something that is not data."""
-        print(escaped(sentence) if self._stderr.isatty() else sentence, file=self._stderr)
+        print(sentences(sentence) if self._stderr.isatty() else sentence, file=self._stderr)
 
     def item(self, data: Any) -> None:
         """Print the next of many results: a JSON line, or a YAML document."""
@@ -93,12 +95,12 @@ class Printer:
     def progress(
         self, title: str, total: int | None, *, in_bytes: bool = False
     ) -> Iterator[Update]:
-        """Show how far long work has come; silent unless both streams are terminals.
+        """Show how far long work has come; silent where nobody waits at a terminal for it.
 
         ``total`` None means that the end is not known. ``in_bytes``, which needs a total, shows the
         percentage, the rate and the time that is left, too.
         """
-        if not (self._stdout.isatty() and self._stderr.isatty()):
+        if not (self._stdout.isatty() and _is_waited_for_at(self._stderr)):
             yield lambda _done: None
             return
         from rich import progress
@@ -121,6 +123,16 @@ class Printer:
         with progress.Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(title, total=total)
             yield lambda done: bar.update(task, completed=done)
+
+
+def _is_waited_for_at(stream: TextIO) -> bool:
+    """Whether it is a terminal, and this process not one of its shell's background jobs."""
+    if not stream.isatty():
+        return False
+    try:
+        return os.tcgetpgrp(stream.fileno()) == os.getpgrp()
+    except OSError:  # a terminal of others, without job control of ours; or no file at all
+        return True
 
 
 def output_option(function: Callable[..., Any]) -> Callable[..., Any]:

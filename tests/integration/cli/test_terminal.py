@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -59,3 +60,26 @@ def test_everything_fits_and_ids_are_whole(paceline: BlockingPaceline) -> None:
         lines = seen([*words, "--bootstrap", address])
         assert max(map(len, lines)) <= COLUMNS, lines
         assert whole in " ".join(lines), lines
+
+
+BAR = """
+from paceline_cluster.cli.output import OutputFormat, Printer
+with Printer(OutputFormat.TABLE).progress("copy", 10) as update:
+    update(5)
+"""
+
+
+@pytest.mark.parametrize(("ending", "is_drawn"), [("", True), ("& wait", False)])
+def test_a_bar_is_drawn_for_who_waits_for_it(ending: str, is_drawn: bool) -> None:
+    """From the background it would write over what is typed meanwhile."""
+    ours, theirs = os.openpty()
+    command = shlex.join([sys.executable, "-c", BAR])
+    shell = ["setsid", "--ctty", "bash", "-c", f"set -m; {command} {ending}"]
+    with subprocess.Popen(
+        shell, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}
+    ) as process:
+        os.close(theirs)
+        with open(ours, "rb", buffering=0) as screen:
+            text = b"".join(iter(lambda: _read(screen.fileno()), b""))
+    assert process.returncode == 0, text
+    assert ("\N{BOX DRAWINGS HEAVY HORIZONTAL}".encode() in text) is is_drawn

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from paceline_cluster.cli.output import OutputFormat, Printer, Table
-from paceline_cluster.cli.terminal import escaped_bytes
+from paceline_cluster.cli.terminal import escaped_bytes, sentences
 from paceline_cluster.cli.writing import write_all
 
 TITLE = "\x1b]0;owned\x07"
@@ -57,3 +57,21 @@ def test_names_in_tables_and_talk(form: OutputFormat, terminal: tuple[int, int])
 
 def test_what_is_harmless_stays() -> None:
     assert escaped_bytes("Grüße, 世界\t1\n".encode()) == "Grüße, 世界\t1\n".encode()
+
+
+def test_sentences_break_between_words_and_never_within_what_is_to_be_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    said = (
+        "paceline: node 0's data lie elsewhere; 'paceline up --dir /somewhere' starts it\n"
+        "short\n"
+        "/a/path/that/is/longer/than/a/line/of/the/terminal is whole"
+    )
+    assert sentences(said).splitlines() == [
+        "paceline: node 0's data lie elsewhere;",
+        "'paceline up --dir /somewhere' starts it",
+        "short",
+        "/a/path/that/is/longer/than/a/line/of/the/terminal",
+        "is whole",
+    ]
