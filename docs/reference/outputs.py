@@ -89,6 +89,7 @@ _TOPIC: Shape = {
     "topic_id": "text",
     "kind": "text",
     "configs": {"*": "text"},
+    "settings": [{"name": "text", "value": "text", "source": "text"}],
     "partitions": [
         {
             "partition": "integer",
@@ -274,6 +275,7 @@ OUTPUTS: Mapping[str, Shape] = {
                 "member": "text",
                 "instance": "text?",
                 "client": "text",
+                "host": "text?",
                 "partitions": "integer",
                 "leader": "flag",
                 "session_timeout_ms": "integer",

@@ -9,7 +9,8 @@ _INTRO = """
 Made from the table by which the controller checks them. Set them with `paceline topic create NAME
 --config KEY=VALUE` or `paceline topic alter NAME --config KEY=VALUE`, or with a Kafka admin
 client. What is not set for a topic comes from the node's [settings](settings.md) where those have
-it, and else is the default here. `paceline topic describe NAME` shows what is set.
+it, and else is the default here. `paceline topic describe NAME` shows what holds, and where each
+setting is from: `topic` (set for it), `node` (the nodes' settings) or `default`.
 """
 
 

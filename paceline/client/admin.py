@@ -29,6 +29,7 @@ from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import (
     BrokerInfo,
     DescribeTopic,
+    EffectiveSetting,
     Fetch,
     FetchedPartition,
     FetchPartition,
@@ -116,8 +117,10 @@ class Admin:
         await self._metadata.refresh([name])
         return await self._metadata.topic(name)
 
-    async def describe_topic(self, name: str) -> TopicDescription:
+    async def describe_topic(self, name: str, *, settings: bool = False) -> TopicDescription:
         """As :meth:`topic`, with the offsets, sizes and replica progress that only leaders know.
+        ``settings``: also with all settings that hold for the topic; where those of the leaders
+        differ, the source names the nodes.
 
         A partition that no leader answers for within the operation timeout carries the error and
         what metadata know of it.
@@ -125,12 +128,27 @@ class Admin:
         deadline = trio.current_time() + self._settings.operation_timeout_s
         failures = 0
         known: dict[int, PartitionDescription] = {}
+        told: dict[NodeId, tuple[EffectiveSetting, ...]] = {}
         errors: list[PacelineError] = []
+
+        async def ask(node: NodeId, request: DescribeTopic) -> None:
+            try:
+                connection = await self._pool.to_node(node)
+                reply = await connection.call(NativeApi.DESCRIBE_TOPIC, request, TopicDescription)
+            except PacelineError as error:
+                if not error.retriable:
+                    errors.append(error)
+                return
+            known.update((each.partition, each) for each in reply.partitions)
+            if reply.settings:
+                told[node] = reply.settings
+
         while True:
             info = await self.topic(name)
             async with trio.open_nursery() as nursery:
                 for node, wanted in _by_leader(info, known).items():
-                    nursery.start_soon(self._describe_at, node, name, wanted, known, errors)
+                    request = DescribeTopic(name, wanted, settings=settings)
+                    nursery.start_soon(ask, node, request)
             for error in errors:
                 raise error
             missing = [
@@ -146,27 +164,9 @@ class Admin:
             await trio.sleep(pause_s)
         partitions = tuple(known.get(each.partition, _unanswered(each)) for each in info.partitions)
         assert info.topic_id is not None
-        return TopicDescription(name, info.topic_id, partitions, info.kind, info.configs)
-
-    async def _describe_at(
-        self,
-        node: NodeId,
-        name: str,
-        wanted: tuple[int, ...],
-        known: dict[int, PartitionDescription],
-        errors: list[PacelineError],
-    ) -> None:
-        try:
-            connection = await self._pool.to_node(node)
-            reply = await connection.call(
-                NativeApi.DESCRIBE_TOPIC, DescribeTopic(name, wanted), TopicDescription
-            )
-        except PacelineError as error:
-            if not error.retriable:
-                errors.append(error)
-            return
-        for partition in reply.partitions:
-            known[partition.partition] = partition
+        return TopicDescription(
+            name, info.topic_id, partitions, info.kind, info.configs, _merged(told)
+        )
 
     async def list_offsets(
         self,
@@ -455,6 +455,23 @@ def _by_leader(
         if each.leader != NO_NODE and (answered is None or answered.error):
             wanted[each.leader] = (*wanted.get(each.leader, ()), each.partition)
     return wanted
+
+
+def _merged(
+    told: Mapping[NodeId, tuple[EffectiveSetting, ...]],
+) -> tuple[EffectiveSetting, ...]:
+    """What all leaders say, and of the rest who says it."""
+    by_nodes: dict[EffectiveSetting, list[NodeId]] = {}
+    for node, settings in sorted(told.items()):
+        for each in settings:
+            by_nodes.setdefault(each, []).append(node)
+    found = [
+        each
+        if len(nodes) == len(told)
+        else EffectiveSetting(each.name, each.value, f"{each.source} {', '.join(map(str, nodes))}")
+        for each, nodes in by_nodes.items()
+    ]
+    return tuple(sorted(found, key=lambda each: each.name))
 
 
 def _unanswered(info: PartitionInfo) -> PartitionDescription:

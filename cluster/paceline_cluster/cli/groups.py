@@ -104,7 +104,7 @@ def describe(
     rows = [[each[column] for column in columns] for each in data["partitions"]]
     tables = [Table(columns, rows, title=title)]
     if data["members"]:
-        heads = ("member", "instance", "client", "partitions", "leader", "silent_ms")
+        heads = ("member", "instance", "client", "host", "partitions", "leader", "silent_ms")
         tables.append(Table(heads, [[each[head] for head in heads] for each in data["members"]]))
     printer.result(data, *tables)
 
@@ -168,6 +168,7 @@ def _member(found: GroupMember, leader: str) -> dict[str, Any]:
         "member": found.member_id,
         "instance": found.instance_id,
         "client": found.client_id,
+        "host": found.host or None,
         "partitions": sum(len(part.partitions) for part in found.assigned),
         "leader": found.member_id == leader,
         "session_timeout_ms": found.session_timeout_ms,

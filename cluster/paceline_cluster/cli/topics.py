@@ -10,7 +10,12 @@ from typing import Any
 import click
 
 from paceline.client import Client
-from paceline.errors import PacelineError, UnknownTopicOrPartition, error_for
+from paceline.errors import (
+    PacelineError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+    error_for,
+)
 from paceline.types import TopicPartition, is_internal_topic
 from paceline.wire.native.data import PartitionDescription, TopicDescription, TopicInfo
 from paceline_cluster.cli.complete import complete_topics
@@ -78,13 +83,18 @@ def create(
     """Create topics, all alike; what is not said is the cluster's default."""
 
     async def make(client: Client, name: str) -> dict[str, Any]:
-        created = await client.admin.create_topic(
-            name,
-            partitions=partitions or CLUSTER_DEFAULT,
-            replication_factor=replication_factor or CLUSTER_DEFAULT,
-            configs=configs,
-            if_not_exists=if_not_exists,
-        )
+        try:
+            created = await client.admin.create_topic(
+                name,
+                partitions=partitions or CLUSTER_DEFAULT,
+                replication_factor=replication_factor or CLUSTER_DEFAULT,
+                configs=configs,
+                if_not_exists=if_not_exists,
+            )
+        except TopicAlreadyExists as error:
+            hint = "" if if_not_exists else "; --if-not-exists takes one that is the same"
+            error.add_note(f"'paceline topic describe {name}' shows it{hint}")
+            raise
         return {
             "name": name,
             "topic_id": str(created.topic_id),
@@ -140,12 +150,13 @@ def _summary(info: TopicInfo) -> dict[str, Any]:
 def describe(
     names: tuple[str, ...], directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer
 ) -> None:
-    """Show each partition's leader, replicas and offsets. NAME may be a pattern such as 'orders-*',
-    which all matching topics are."""
+    """Show each partition's leader, replicas and offsets, and the settings that hold with where
+    they are from: set for the topic, the nodes' own settings, or defaults. NAME may be a pattern
+    such as 'orders-*', which all matching topics are."""
 
     async def work(client: Client) -> list[TopicDescription]:
         wanted = await expanded(client, names)
-        return [await client.admin.describe_topic(name) for name in wanted]
+        return [await client.admin.describe_topic(name, settings=True) for name in wanted]
 
     described = [_described(found) for found in with_client(find(directory, bootstrap), work)]
     data = [each for each, _ in described]
@@ -162,6 +173,10 @@ def _described(found: TopicDescription) -> tuple[dict[str, Any], list[Table]]:
         "topic_id": str(found.topic_id),
         "kind": found.kind,
         "configs": configs,
+        "settings": [
+            {"name": each.name, "value": each.value, "source": each.source}
+            for each in found.settings
+        ],
         "partitions": partitions,
     }
     columns = (
@@ -170,8 +185,11 @@ def _described(found: TopicDescription) -> tuple[dict[str, Any], list[Table]]:
     )
     rows = [[each[column] for column in columns] for each in partitions]
     tables = [Table(columns, rows, title=f"{found.name} ({found.topic_id})")]
-    if configs:
-        tables.append(Table(("config", "value"), sorted(configs.items())))
+    if found.settings:
+        held = [(each.name, each.value, each.source) for each in found.settings if each.value]
+        tables.append(Table(("setting", "value", "source"), held))
+    elif configs:  # no leader says what else holds
+        tables.append(Table(("setting", "value"), sorted(configs.items())))
     return data, tables
 
 

@@ -306,6 +306,7 @@ class Broker:
             policy=self._policy,
             deadlines=self.replicas.deadlines,
             turns=self.turns,
+            topic_defaults=self._settings.topic_configs(),
         )
 
     async def serve_clients(self, clients: trio.Nursery) -> None:

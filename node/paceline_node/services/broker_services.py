@@ -44,7 +44,8 @@ from paceline_node.turns import Turns
 
 @dataclass(frozen=True, slots=True)
 class BrokerParts:
-    """This broker, as all that serve its clients know it. ``software``: what it says it is."""
+    """This broker, as all that serve its clients know it. ``software``: what it says it is;
+    ``topic_defaults``: its values for what topics do not set."""
 
     env: Env
     cluster_id: UUID
@@ -57,6 +58,7 @@ class BrokerParts:
     policy: Policy
     deadlines: Deadlines
     turns: Turns
+    topic_defaults: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +120,8 @@ class BrokerServices:
         """The services of a node made of these parts."""
         env, node_id, store, turns = broker.env, broker.node_id, broker.store, broker.turns
         controller, table, lifecycle = broker.controller, broker.table, broker.lifecycle
-        access = _access(broker)
-        topics = TopicService(env, store, controller, access, auto_create=True)
+        access, defaults = _access(broker), broker.topic_defaults
+        topics = TopicService(env, store, controller, access, auto_create=True, defaults=defaults)
         records = RecordService(access, table, topics)
         producer_ids = ProducerIdService(
             node_id, controller, lambda: lifecycle.broker_epoch, access
@@ -146,13 +148,7 @@ class BrokerServices:
             roles=RoleService(env, node_id, store, controller, table, access),
             producer_ids=producer_ids,
             status=StatusService(
-                env,
-                node_id,
-                broker.software,
-                store,
-                table,
-                lifecycle,
-                access,
+                *(env, node_id, broker.software, store, table, lifecycle, access),
                 quorum=quorum,
                 stop_with_cluster=stop_with_cluster,
                 certificates=certificates,

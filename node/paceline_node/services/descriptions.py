@@ -36,8 +36,16 @@ class DescriptionService:
             raise UnknownTopicOrPartition(f"topic {request.topic!r} does not exist")
         numbers = request.partitions or tuple(sorted(topic.partitions))
         described = await self._turns.run(self._describing(topic, numbers, request.own_replica))
+        settings = self._topics.settings(topic) if request.settings else ()
         return data.TopicDescription(
-            topic.name, topic.topic_id, tuple(described), topic.kind, dict(topic.configs)
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=tuple(described),
+            kind=topic.kind,
+            configs=dict(topic.configs),
+            settings=tuple(
+                data.EffectiveSetting(key.name, value, source) for key, value, source in settings
+            ),
         )
 
     def _describing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ from paceline_node.security.principals import Operation, Principal, Resource, Re
 from paceline_node.services.access import Access
 from paceline_node.services.admin_permissions import permissions_for
 from paceline_node.services.cluster_view import TopicView
+from paceline_node.settings.topic_config import ConfigKey, Source, effective
 
 M = TypeVar("M", bound=Message)
 
@@ -41,12 +43,15 @@ class TopicService:
         access: Access,
         *,
         auto_create: bool,
+        defaults: Mapping[str, str] | None = None,
     ) -> None:
+        """``defaults``: this node's values for what topics do not set."""
         self._env = env
         self._store = store
         self._controller = controller
         self._access = access
         self._auto_create = auto_create
+        self._defaults = defaults or {}
 
     @property
     def image(self) -> Image:
@@ -67,6 +72,10 @@ class TopicService:
                 lambda image: image.find_topic(name) is not None, timeout_s=timeout_s
             )
         return self.find(name)
+
+    def settings(self, topic: TopicImage) -> Iterator[tuple[ConfigKey, str, Source]]:
+        """What holds for a topic here, and where each setting is from."""
+        return effective(topic.configs, self._defaults)
 
     def partition(self, name: str, partition: int) -> PartitionRegistration:
         """The registration of a partition. Raises UnknownTopicOrPartition naming what exists."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from paceline.errors import InvalidConfig
 from paceline.types import MAX_RECORD_BYTES
@@ -300,6 +300,26 @@ def _lag(configs: Mapping[str, str], name: str) -> int:
 def min_insync_replicas(configs: Mapping[str, str]) -> int:
     """The configured min.insync.replicas of a topic; 1 where a topic has none."""
     return int(configs.get(MIN_INSYNC_REPLICAS, "1"))
+
+
+class Source(enum.StrEnum):
+    """Where what holds for a topic is from: set for it, a node's settings, or nobody's choice."""
+
+    TOPIC = "topic"
+    NODE = "node"
+    DEFAULT = "default"
+
+
+def effective(
+    configs: Mapping[str, str], defaults: Mapping[str, str]
+) -> Iterator[tuple[ConfigKey, str, Source]]:
+    """What holds for a topic with ``configs`` on a node with ``defaults``, sorted by key."""
+    for name, key in sorted(KEYS.items()):
+        if name in configs:
+            yield key, configs[name], Source.TOPIC
+        else:
+            value = defaults.get(name, key.default)
+            yield key, value, Source.DEFAULT if value == key.default else Source.NODE
 
 
 @dataclass(frozen=True, slots=True)

@@ -392,11 +392,17 @@ class ListOffsetsReply(Message):
 class DescribeTopic(Message):
     """What the answering node knows of partitions it leads; others answer
     NOT_LEADER_OR_FOLLOWER, so the client asks each leader. Empty ``partitions`` = all. With
-    ``own_replica`` a follower describes its own copy too, without its leader's view of others."""
+    ``own_replica`` a follower describes its own copy too, without its leader's view of others. With
+    ``settings``, left out where it is not asked for, all that hold for the topic are told."""
 
     topic: str
     partitions: tuple[int, ...] = ()
     own_replica: bool = False
+    settings: bool = False
+
+    def pack(self) -> list[Any]:
+        packed = Message.pack(self)
+        return packed if self.settings else packed[:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,12 +440,29 @@ class PartitionDescription(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class EffectiveSetting(Message):
+    """``source``: ``topic`` (set for it), ``node`` (in the answering node's) or ``default``."""
+
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDescription(Message):
+    """``configs``: what was set for the topic. ``settings``: what holds for it, sorted by name;
+    left out where it was not asked for."""
+
     name: str
     topic_id: TopicId
     partitions: tuple[PartitionDescription, ...]
     kind: str = "log"
     configs: dict[str, str] | None = None
+    settings: tuple[EffectiveSetting, ...] = ()
+
+    def pack(self) -> list[Any]:
+        packed = Message.pack(self)
+        return packed if self.settings else packed[:-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ is the topic of a group that exists once for each topic (family ``cursus``), oth
 
 from __future__ import annotations
 
+from typing import Any
+
 from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.native.data import BrokerInfo
@@ -289,7 +291,8 @@ class DescribeGroup(Message):
 class GroupMember(Message):
     """``metadata`` and ``assignment`` as the member's protocol has them; ``assigned`` is what they
     mean, where the coordinator knows (protocol type ``consumer``, and families whose broker
-    assigns). ``silent_ms``: since it was last heard of."""
+    assigns). ``silent_ms``: since it was last heard of. ``host``: where a member that joined by
+    Kafka's protocol comes from; left out where that is not known."""
 
     member_id: str
     instance_id: str | None
@@ -299,6 +302,11 @@ class GroupMember(Message):
     metadata: bytes
     assignment: bytes
     assigned: tuple[TopicPartitions, ...] = ()
+    host: str = ""
+
+    def pack(self) -> list[Any]:
+        packed = Message.pack(self)
+        return packed if self.host else packed[:-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 from paceline_cluster.cli import main as cli
 from paceline_cluster.errors import Exit
 from paceline_cluster.testing import BlockingPaceline
+from paceline_node.settings.topic_config import KEYS
 
 pytestmark = pytest.mark.paceline(nodes=1)
 
@@ -51,6 +52,26 @@ def test_topics_are_made_described_and_deleted_together(
     assert [each["name"] for each in deleted["topics"]] == ["orders-1", "orders-2", "new"]
     assert [each["name"] for each in data("list")["topics"]] == ["alone", "bills"]
     assert data("delete", "alone", "--yes") == {"name": "alone", "deleted": True}
+
+
+@pytest.mark.paceline(nodes=1, settings={"log.retention_ms": "3600000"})
+def test_what_holds_for_a_topic_is_told_with_where_it_is_from(
+    paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [address] = paceline.addresses("native")
+    paceline.create_topic("orders", partitions=1, configs={"flush.mode": "none"})
+    words = ["topic", "describe", "orders", "--bootstrap", address]
+    assert cli.main([*words, "--output", "json"]) == Exit.OK
+    settings = json.loads(capsys.readouterr().out)["settings"]
+    held = {each["name"]: (each["value"], each["source"]) for each in settings}
+    assert set(held) == set(KEYS)
+    assert held["flush.mode"] == ("none", "topic")
+    assert held["retention.ms"] == ("3600000", "node")
+    assert held["segment.bytes"] == (KEYS["segment.bytes"].default, "default")
+    assert cli.main(words) == Exit.OK
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["SETTING", "VALUE", "SOURCE"] in rows
+    assert ["retention.ms", "3600000", "node"] in rows
 
 
 def test_consume_reads_several_topics_between_places_and_only_what_is_asked_for(

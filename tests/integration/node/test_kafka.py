@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from paceline.client import connect
 from paceline.errors import ErrorCode
 from paceline.types import Compression
 from paceline.wire.batch import build_batch, iter_batches
@@ -331,6 +332,26 @@ async def test_topics_are_configured_grown_and_deleted(tmp_path) -> None:
             assert deleted.error_code == error
 
 
+async def test_what_a_node_sets_for_its_topics_is_told(tmp_path) -> None:
+    """It was told what the default would be, whatever the node's settings said."""
+    async with (
+        lone_node(tmp_path, {**ONE, "log.retention_ms": "3600000"}) as node,
+        KafkaClient(node.addresses["kafka"]) as client,
+    ):
+        await make_topic(client)
+        asked = topics.DescribeConfigsRequestResource(
+            resource_type=2,
+            resource_name=TOPIC,
+            configuration_keys=("retention.ms", "segment.ms", "min.insync.replicas"),
+        )
+        [told] = (await client.ask(topics.DescribeConfigsRequest(resources=(asked,)), 4)).results
+        assert [(each.name, each.value, each.config_source) for each in told.configs] == [
+            ("min.insync.replicas", "1", 1),
+            ("retention.ms", "3600000", 4),
+            ("segment.ms", "604800000", 5),
+        ]
+
+
 async def test_topics_that_cannot_be_made(tmp_path) -> None:
     async with node_and_client(tmp_path) as (_, client):
         bad = topics.CreateTopicsRequestTopicConfig(name="no.such", value="1")
@@ -400,6 +421,9 @@ async def test_a_group_from_joining_to_leaving(tmp_path) -> None:
         assert (told.group_state, len(told.members)) == ("Stable", 1)
         assert bytes(told.members[0].member_assignment) == b"all of it"
         assert (told.members[0].client_id, told.members[0].client_host) == ("c1", "/127.0.0.1")
+        async with connect("{}:{}".format(*node.addresses["native"])) as native:
+            [seen] = (await native.admin.groups.describe("g")).members
+        assert (seen.client_id, seen.host) == ("c1", "127.0.0.1")
         leave = groups.LeaveGroupRequest(group_id="g", member_id=member)
         assert (await client.ask(leave, 2)).error_code == 0
         [listed] = (await client.ask(groups.ListGroupsRequest(), 4)).groups

@@ -307,6 +307,7 @@ class Answers:
                 for log in logs
                 if not request.partitions or log.number in request.partitions
             ),
+            settings=_settings(node.node_id) if request.settings else (),
         )
 
     def status(self, node: Node, request: data.Status, payload: memoryview) -> Message:
@@ -402,3 +403,12 @@ HANDLERS: dict[NativeApi, Callable[..., Message]] = {
     NativeApi.UNREGISTER_BROKER: Answers.done,
     NativeApi.FENCE_BROKER: Answers.done,
 }
+
+
+def _settings(node: NodeId) -> tuple[data.EffectiveSetting, ...]:
+    """Node 0 has a setting of its own."""
+    own = ("7", "node") if node == 0 else ("8", "default")
+    return (
+        data.EffectiveSetting("flush.mode", "group", "topic"),
+        data.EffectiveSetting("segment.ms", *own),
+    )

@@ -268,6 +268,20 @@ async def test_topics_are_created_listed_described_deleted(autojump_clock: objec
             await admin.topic("orders")
 
 
+async def test_settings_that_differ_between_leaders_are_told_with_their_nodes(
+    autojump_clock: object,
+) -> None:
+    async with cluster_and_client() as (cluster, client):
+        cluster.create("orders", 3)
+        assert (await client.admin.describe_topic("orders")).settings == ()
+        told = (await client.admin.describe_topic("orders", settings=True)).settings
+        assert [(each.name, each.value, each.source) for each in told] == [
+            ("flush.mode", "group", "topic"),
+            ("segment.ms", "7", "node 0"),
+            ("segment.ms", "8", "default 1, 2"),
+        ]
+
+
 async def test_describe_waits_for_no_leader_and_says_so(autojump_clock: object) -> None:
     async with cluster_and_client() as (cluster, client):
         cluster.create("orders", 2)

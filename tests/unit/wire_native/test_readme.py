@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import MISSING, fields
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from fastcrc import crc32
 
-from paceline.types import Acks
+from paceline.types import Acks, TopicId
 from paceline.wire import frame
 from paceline.wire.message import Message
 from paceline.wire.native import acls, admin, data, groups, transactions, users
@@ -95,3 +96,12 @@ def test_produce_example_carries_one_whole_batch() -> None:
     assert batch[16] == 2
     assert crc32.iscsi(bytes(batch[21:])) == int.from_bytes(batch[17:21], "big")
     assert bytes(batch[-3:-1]) == b"hi"
+
+
+def test_settings_of_a_topic_travel_only_where_they_are_asked_for() -> None:
+    """So that nodes and clients of before are sent what they were."""
+    assert data.DescribeTopic("orders").pack() == ["orders", [], False]
+    assert data.DescribeTopic("orders", settings=True).pack() == ["orders", [], False, True]
+    plain = data.TopicDescription("orders", TopicId(UUID(int=1)), ())
+    assert len(plain.pack()) == 5
+    assert data.TopicDescription.unpack(plain.pack()) == plain

@@ -24,10 +24,10 @@ from paceline_node.listeners.kafka.errors import code_of, message_of
 from paceline_node.security.principals import Operation
 from paceline_node.services.topic_removal import TopicRemoval
 from paceline_node.services.topics import ADMIN_TIMEOUT_S, TopicService
-from paceline_node.settings.topic_config import KEYS, ConfigKey, problems
+from paceline_node.settings.topic_config import KEYS, ConfigKey, Source, problems
 
 _TOPIC, _BROKER = 2, 4
-_FROM_TOPIC, _FROM_DEFAULT = 1, 5
+_SOURCES = {Source.TOPIC: 1, Source.NODE: 4, Source.DEFAULT: 5}
 _TYPE_STRING, _TYPE_LONG = 2, 5
 _SET, _DELETE = 0, 1
 _CONFIGS_UNITS = 5
@@ -214,10 +214,11 @@ class KafkaTopics:
         topic = self._topics.look_up(call.principal, Operation.DESCRIBE_CONFIGS, name)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-        wanted = KEYS if asked.configuration_keys is None else asked.configuration_keys
+        wanted = set(KEYS if asked.configuration_keys is None else asked.configuration_keys)
         return [
-            _entry(KEYS[key], topic.configs.get(key), documented=documented)
-            for key in sorted(KEYS.keys() & wanted)
+            _entry(key, value, source, documented=documented)
+            for key, value, source in self._topics.settings(topic)
+            if key.name in wanted
         ]
 
     async def alter_configs(
@@ -295,13 +296,13 @@ async def _assignment(
 
 
 def _entry(
-    key: ConfigKey, value: str | None, *, documented: bool
+    key: ConfigKey, value: str, source: Source, *, documented: bool
 ) -> wire.DescribeConfigsResponseResultConfig:
     is_text = bool(key.choices or key.text_max)
     return wire.DescribeConfigsResponseResultConfig(
         name=key.name,
-        value=key.default if value is None else value,
-        config_source=_FROM_DEFAULT if value is None else _FROM_TOPIC,
+        value=value,
+        config_source=_SOURCES[source],
         config_type=_TYPE_STRING if is_text or key.is_share else _TYPE_LONG,
         documentation=key.doc if documented else None,
     )

@@ -245,6 +245,7 @@ class NativeGroups:
                         metadata=each.metadata,
                         assignment=member.assignment,
                         assigned=tuple(wire.TopicPartitions(*read) for read in each.assigned),
+                        host=member.client_host.removeprefix("/"),
                     )
                 )
             return told
