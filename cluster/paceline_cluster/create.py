@@ -167,7 +167,8 @@ def _folder(directory: Path, plan: NodePlan) -> Path:
     return directory / f"node-{plan.id}"
 
 
-def _begin(directory: Path) -> None:
+def refuse_existing(directory: Path) -> None:
+    """Raises Refused where a cluster is already, before anybody complains of its ports."""
     if state.exists(directory):
         where = shlex.quote(str(directory))
         raise Refused(
@@ -175,6 +176,10 @@ def _begin(directory: Path) -> None:
             hint=f"choose another --dir; or 'paceline up --dir {where}' starts it, "
             f"'paceline purge --dir {where}' removes it with all records",
         )
+
+
+def _begin(directory: Path) -> None:
+    refuse_existing(directory)
     marker = directory / MARKER
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -135,7 +135,8 @@ def load(directory: Path) -> ClusterState:
 def _nothing_in(directory: Path) -> NoSuchCluster:
     return NoSuchCluster(
         f"there is no cluster in {directory} (no {CLUSTER_FILE})",
-        hint=f"'paceline up --dir {shlex.quote(str(directory))}' starts one there",
+        hint="'paceline cluster list' shows those of this machine; 'paceline up --dir "
+        f"{shlex.quote(str(directory))}' starts one there",
     )
 
 

@@ -175,6 +175,7 @@ def init(
     wanted = None if voters is None else int(voters)
 
     whole = directory.resolve()
+    create.refuse_existing(whole)
 
     async def prepare() -> ClusterState:
         if nodes is None:

@@ -20,7 +20,7 @@ from paceline.errors import ErrorCode, PacelineError
 from paceline.values import dataclass
 from paceline_cluster.cli.exits import exit_code_for
 from paceline_cluster.cli.output import OutputFormat, Printer
-from paceline_cluster.cli.terminal import escaped
+from paceline_cluster.cli.terminal import sentences
 from paceline_cluster.errors import ClusterError, Exit
 
 _HINTS = {
@@ -31,6 +31,17 @@ _HINTS = {
     ErrorCode.USER_NOT_FOUND: "'paceline user list' shows which users there are",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "'paceline transaction list' shows which there are",
 }
+_ELSEWHERE = {
+    "--from-beginning": (
+        "--from",
+        "Topics are read from their start, unless --from says otherwise.",
+    ),
+    "--max-messages": ("--count", "Did you mean '--count'?"),
+    "--offset": ("--from", "Did you mean '--from'?"),
+    "--brokers": ("--bootstrap", "Did you mean '--bootstrap'?"),
+    "--broker-list": ("--bootstrap", "Did you mean '--bootstrap'?"),
+}
+"""What other brokers' commands call it: option -> (ours, where there is one; what to say)."""
 _WORD = re.compile("(?<=[a-z])(?=[A-Z])")
 
 
@@ -62,10 +73,11 @@ BUG = Failure("BUG", "this is a bug in paceline; please report the lines above",
 
 
 def failure_of(error: ClusterError | PacelineError | OSError) -> Failure:
-    """What a failure of a command means."""
+    """What a failure of a command means. A broker's error may carry what to do as its note."""
     exit_code = exit_code_for(error)
     if isinstance(error, PacelineError):
-        return Failure(error.code.name, _said(error), exit_code, _HINTS.get(error.code, ""))
+        [hint] = getattr(error, "__notes__", ()) or [_HINTS.get(error.code, "")]
+        return Failure(error.code.name, _said(error), exit_code, hint)
     if isinstance(error, ClusterError):
         return Failure(code_of(type(error)), error.message, exit_code, error.hint)
     return Failure(code_of(type(error)), _said(error), exit_code)
@@ -79,9 +91,22 @@ def usage_failure(error: click.ClickException) -> Failure:
     context = error.ctx
     if context is None:
         return Failure("USAGE", message, Exit.USAGE)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # its message is the whole help
+        return Failure("USAGE", "no command is named", Exit.USAGE, usage=f"{message}\n")
+    if isinstance(error, click.NoSuchOption) and not error.possibilities:
+        message = " ".join(filter(None, (message, _elsewhere(error.option_name, context.command))))
     help_ = context.command.get_help_option(context)
     hint = "" if help_ is None else f"'{context.command_path} {help_.opts[-1]}' explains it"
     return Failure("USAGE", message, Exit.USAGE, hint, context.get_usage())
+
+
+def _elsewhere(option: str, command: click.Command) -> str:
+    """What is called otherwise here; empty where nothing is."""
+    names = {name for each in command.params for name in each.opts}
+    if option == "--topic" and names & {"topic", "topics"}:
+        return f"The topic stands by itself: paceline {command.name} TOPIC"
+    ours, said = _ELSEWHERE.get(option, ("", ""))
+    return said if ours in names else ""
 
 
 def report(failure: Failure, arguments: Sequence[str]) -> Exit:
@@ -92,7 +117,7 @@ def report(failure: Failure, arguments: Sequence[str]) -> Exit:
 def show(failure: Failure, format_: OutputFormat) -> Exit:
     """Print it in that format, and return the exit code."""
     if format_ is OutputFormat.TABLE:
-        text = escaped(failure.text()) if sys.stderr.isatty() else failure.text()
+        text = sentences(failure.text()) if sys.stderr.isatty() else failure.text()
     else:
         text = Printer(format_).item_text(failure.to_json())
     print(text, file=sys.stderr)  # noqa: T201 - the process edge

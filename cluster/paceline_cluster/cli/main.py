@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -56,6 +56,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command -> (module:attribute below this package, one line for the overview)."""
 
 
+_MEANT = 3
+"""So many guesses help; more are a list to be read."""
+
+
 class ReaderGone(Exception):
     """Who reads our output has seen enough ('paceline consume t | head')."""
 
@@ -73,10 +77,22 @@ class CommandTable(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            suggestion = f" Did you mean '{close[0]}'?" if close else ""
-            ctx.fail(f"No such command '{args[0]}'.{suggestion}")
+            *most, last = [f"'{each}'" for each in self._meant(ctx, args[0])[:_MEANT]] or [""]
+            meant = f"{', '.join(most)} or {last}" if most else last
+            ctx.fail(f"No such command '{args[0]}'.{f' Did you mean {meant}?' if meant else ''}")
         return super().resolve_command(ctx, args)
+
+    def _meant(self, ctx: click.Context, word: str) -> list[str]:
+        """What is called so behind a noun or as an option; else what is spelled alike."""
+        if f"--{word}" in ("--help", "--version"):
+            return [f"--{word}"]
+        groups = [name for name in COMMANDS if isinstance(self.get_command(ctx, name), click.Group)]
+        behind = [
+            f"{name} {word}"
+            for name in groups
+            if word in cast(click.Group, self.get_command(ctx, name)).commands
+        ]
+        return behind or difflib.get_close_matches(word, COMMANDS, n=1)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

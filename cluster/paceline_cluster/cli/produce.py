@@ -13,13 +13,14 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import trio
 
 from paceline.client import Producer, ProducerSettings
 from paceline.client.scope import open_scope
-from paceline.errors import PacelineError
+from paceline.errors import MessageTooLarge, PacelineError
 from paceline.types import Acks, Compression
 from paceline.values import dataclass
 from paceline_cluster.cli.acked import AckedFile
@@ -75,12 +76,25 @@ def _input_format(text: str) -> Parse:
         raise click.UsageError(f"--format: {error}") from None
 
 
+class _File(click.Path):
+    """A file that is there; who meant a record is told where records are read from."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            if Path(value).exists():
+                raise
+            said = f"{error.message} Lines come from standard input where no FILE is named."
+            raise click.BadParameter(said, ctx, param) from None
+
+
 @click.command()
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument(
     "files",
     nargs=-1,
-    type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True),
+    type=_File(path_type=Path, exists=True, dir_okay=False, allow_dash=True),
     metavar="[FILE]...",
 )
 @client_options
@@ -227,7 +241,7 @@ def ending(topic: str, tally: Tally) -> Failure | None:
     why = failure_of(tally.error)
     message = (
         f"{topic}: {failed}, the first is that of line {tally.first_failed_line}: "
-        f"{why.message} ({tally.outcome()})"
+        f"{why.message.removeprefix(f'{topic}: ')} ({tally.outcome()})"
     )
     return replace(why, message=message)
 
@@ -249,7 +263,7 @@ def _interrupted(topic: str, tally: Tally) -> Failure:
     why = failure_of(tally.refusal)
     message += (
         f"; {topic}: {refused}, the first is that of line {tally.first_refused_line}: "
-        f"{why.message} (they are not stored)"
+        f"{why.message.removeprefix(f'{topic}: ')} (they are not stored)"
     )
     return replace(why, message=message)
 
@@ -304,26 +318,48 @@ async def _send(producer: Producer, job: Job, chunk: Lines, tally: Tally) -> Non
     shape = job.shape
     if shape.in_columns:
         good = shape.well_formed(chunk.lines)
-        keys, values = shape.columns(chunk.lines[:good])
-        portions = await producer.submit_many(
-            job.topic, values, keys=keys, partition=shape.partition
-        )
-        for portion in portions:
-            tally.follow(portion, chunk.first, keys)
+        await _send_columns(producer, job, Lines(chunk.first, chunk.lines[:good]), tally)
         if good < len(chunk.lines):
             raise BadLine(f"line {chunk.first + good}: {shape.refusal()}")
         return
     for number, line in enumerate(chunk.lines, start=chunk.first):
         try:
             record = shape.record(line)
+            delivery = await producer.submit(
+                job.topic,
+                record.value,
+                key=record.key,
+                headers=record.headers,
+                partition=record.partition,
+                timestamp_ms=record.timestamp_ms,
+            )
         except BadLine as error:
             raise BadLine(f"line {number}: {error}") from None
-        delivery = await producer.submit(
-            job.topic,
-            record.value,
-            key=record.key,
-            headers=record.headers,
-            partition=record.partition,
-            timestamp_ms=record.timestamp_ms,
-        )
+        except MessageTooLarge as error:
+            raise _too_large(job.topic, number, error) from None
         tally.follow_one(delivery, number, record.key)
+
+
+async def _send_columns(producer: Producer, job: Job, chunk: Lines, tally: Tally) -> None:
+    """A chunk with a line that no record may be as large as is halved, until it is that line."""
+    keys, values = job.shape.columns(chunk.lines)
+    try:
+        portions = await producer.submit_many(
+            job.topic, values, keys=keys, partition=job.shape.partition
+        )
+    except MessageTooLarge as error:
+        if len(chunk.lines) == 1:
+            raise _too_large(job.topic, chunk.first, error) from None
+        too_large = True
+    else:
+        too_large = False
+        for portion in portions:
+            tally.follow(portion, chunk.first, keys)
+    if too_large:
+        half = len(chunk.lines) // 2
+        await _send_columns(producer, job, Lines(chunk.first, chunk.lines[:half]), tally)
+        await _send_columns(producer, job, Lines(chunk.first + half, chunk.lines[half:]), tally)
+
+
+def _too_large(topic: str, line: int, error: MessageTooLarge) -> BadLine:
+    return BadLine(f"line {line}: {str(error).removeprefix(f'{topic}: ')}")

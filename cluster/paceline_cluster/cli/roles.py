@@ -16,13 +16,25 @@ from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
 
 
+def _topic(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    topic, slash, partition = value.partition("/")
+    if slash:
+        raise click.BadParameter(
+            f"{value!r}: topic and partition stand apart: '{topic} {partition}'"
+        )
+    return value
+
+
+_topic_argument = click.argument("topic", callback=_topic, shell_complete=complete_topics)
+
+
 @click.group()
 def role() -> None:
     """Move leadership of a partition."""
 
 
 @role.command("set")
-@click.argument("topic", shell_complete=complete_topics)
+@_topic_argument
 @click.argument("partition", type=click.IntRange(0))
 @click.argument("name", metavar="ROLE", type=click.Choice(["leader", "follower", "auto"]))
 @click.option(
@@ -66,7 +78,7 @@ def set_(
 
 
 @role.command()
-@click.argument("topic", shell_complete=complete_topics)
+@_topic_argument
 @click.argument("partition", type=click.IntRange(0))
 @click.option(
     "--node",

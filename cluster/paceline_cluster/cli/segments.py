@@ -19,6 +19,7 @@ from paceline.client import (
     SegmentWriter,
     SegmentWriterSettings,
 )
+from paceline.errors import UnknownTopicOrPartition
 from paceline.wire.segment.messages import HEADER_BYTES
 from paceline_cluster.cli.envelope import BadLine, to_json_value
 from paceline_cluster.cli.find import Address, client_options, find
@@ -41,8 +42,12 @@ def segment() -> None:
 
 def _with_segments(place: Place, work: Callable[[Segments], Awaitable[T]]) -> T:
     async def run(client: Client) -> T:
-        async with client.segments() as segments:
-            return await work(segments)
+        try:
+            async with client.segments() as segments:
+                return await work(segments)
+        except UnknownTopicOrPartition as error:
+            error.add_note("'paceline segment create NAME' makes one")
+            raise
 
     return with_client(find(*place), run)
 
@@ -162,13 +167,14 @@ def append(
     --writer and the same input, stores each line once.
     """
     identity = writer or uuid4()
-    if writer is None:
-        printer.say(f"writer {identity}")
     feed = _Feed(files or (STDIN,))
     settings = SegmentWriterSettings(shape=BlockShape.STREAM)
 
     async def work(segments: Segments) -> int:
         async with segments.writer(name, writer=identity, settings=settings) as appender:
+            await appender.ready()
+            if writer is None:
+                printer.say(f"writer {identity}")
             try:
                 await feed.into(appender)
             except BadLine as error:

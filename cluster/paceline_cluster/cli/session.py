@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
@@ -10,7 +11,13 @@ import trio
 
 from paceline.client import Client, ClientSettings, connect
 from paceline.client.scope import open_scope
-from paceline.errors import RemoteProtocolError, Unreachable
+from paceline.errors import (
+    ConnectionLost,
+    PacelineError,
+    RemoteProtocolError,
+    UnknownTopicOrPartition,
+    Unreachable,
+)
 from paceline_cluster.cli.find import Address, ClusterRef
 from paceline_cluster.errors import NobodyThere, OtherProtocol
 from paceline_cluster.foreign import protocol_at
@@ -50,13 +57,41 @@ async def client_of(ref: ClusterRef) -> AsyncIterator[Client]:
                 f"{error} (tried for {ref.connect_timeout_s:g} s)",
                 hint="is the cluster up? --connect-timeout waits longer for one that is starting",
             ) from None
+        except ConnectionLost as error:
+            if "tls handshake" in str(error).lower():
+                error.add_note(
+                    "does it take TLS? a listener without TLS is named by HOST:PORT alone"
+                )
+            raise
         except RemoteProtocolError as error:
             strange = error
         if strange is not None:
             await _refuse_others(addresses)
             raise strange
         suspecting.cancel()
-        yield client
+        unknown: UnknownTopicOrPartition | None = None
+        try:
+            yield client
+        except UnknownTopicOrPartition as error:
+            unknown = error
+        if unknown is not None:
+            await _note_those_meant(client, unknown)
+            raise unknown
+
+
+async def _note_those_meant(client: Client, error: UnknownTopicOrPartition) -> None:
+    """Name the topics that are spelled like the one that there is not."""
+    name, is_topic, _ = str(error).partition(": no such topic")
+    if not is_topic:
+        return
+    names: dict[str, str] = {}
+    with trio.move_on_after(SUSPICIOUS_S), contextlib.suppress(PacelineError):
+        topics = await client.admin.list_topics()
+        names = {each.name.lower(): each.name for each in topics}
+    close = difflib.get_close_matches(name.strip().lower(), names, n=3)
+    if close:
+        meant = " and ".join(f"'{names[each]}'" for each in close)
+        error.add_note(f"there is {meant}; 'paceline topic list' shows all")
 
 
 async def _suspect(addresses: tuple[Address, ...], scope: trio.CancelScope) -> None:
