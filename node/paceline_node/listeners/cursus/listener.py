@@ -51,6 +51,7 @@ from paceline_node.listeners.cursus.session import (
 from paceline_node.listeners.cursus.streams import StreamTable
 from paceline_node.listeners.serving import Client, forwarded
 from paceline_node.memory import ClientMemory
+from paceline_node.net.transport import Transport, transport_for
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.security.principals import Principal, Proof, node_principal
 from paceline_node.settings.cursus import CursusSettings as CursusDefaults
@@ -184,18 +185,15 @@ class CursusListener:
             stall_s=settings.stall_s,
         )
         sink = FrameSink(
-            stream,
-            client.memory,
-            stall_s=settings.stall_s,
-            stream_stall_s=settings.stream_stall_s,
+            client.memory, stall_s=settings.stall_s, stream_stall_s=settings.stream_stall_s
         )
         async with stream, trio.open_nursery() as nursery:
-            nursery.start_soon(_write, sink, nursery.cancel_scope)
+            nursery.start_soon(_write, sink, transport_for(stream), nursery.cancel_scope)
             try:
                 await self._converse(session, source, sink)
             except* (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass  # as it is, or wrapped by the tasks of a stream
-            await sink.close()
+            await sink.settle()
             nursery.cancel_scope.cancel("the connection ended")
 
     async def _converse(self, session: CursusSession, source: FrameSource, sink: FrameSink) -> None:
@@ -522,10 +520,10 @@ def _weighed(found: CursusBatch | CommandText) -> tuple[CursusBatch | CommandTex
     return found, size + _RECORD_BYTES * len(found.records)
 
 
-async def _write(sink: FrameSink, connection: trio.CancelScope) -> None:
+async def _write(sink: FrameSink, transport: Transport, connection: trio.CancelScope) -> None:
     """Send what the connection says; without a writer there is no point in reading on."""
-    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        await sink.run()
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
+        await sink.run(transport)
     connection.cancel("the connection takes no more answers")
 
 

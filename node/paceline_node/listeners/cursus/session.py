@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import field
@@ -13,8 +12,8 @@ from paceline.errors import PacelineError, RemoteProtocolError
 from paceline.values import dataclass
 from paceline.wire.cursus.frames import FrameReader, framed
 from paceline.wire.message import Message
-from paceline_node.listeners.serving import send_to
 from paceline_node.memory import Holding, Portion
+from paceline_node.net.outbox import Outbox
 from paceline_node.security.principals import Principal
 from paceline_node.services.acted_in import ActedIn
 
@@ -31,6 +30,7 @@ MAX_UNREAD_ACKS_BYTES = 64 * 1024
 """A client that writes with acks=0 and does not read costs no more than this (DESIGN 5.2)."""
 _RECEIVE_BYTES = 256 * 1024
 _LAST_WORD_S = 2.0
+_PIECE_BYTES = 64 * 1024
 _KEPT_FACTOR = 2
 """What the parsed form of a batch and a copy to be forwarded take, of what it unpacks to."""
 _SLOWEST_BYTES_S = 64 * 1024
@@ -148,77 +148,39 @@ class FrameSource:
         raise RemoteProtocolError("a frame has begun and does not arrive")
 
 
-class FrameSink:
+class FrameSink(Outbox):
     """Writes frames, whole and in order, from a task of its own: whoever reads the connection can
     go on when the client does not take its answers. Of an answer it takes all, or 64 KiB, in
     ``stall_s``; of what is streamed, in ``stream_stall_s``."""
 
-    def __init__(
-        self, stream: trio.abc.Stream, memory: Holding, *, stall_s: float, stream_stall_s: float
-    ) -> None:
-        self._stream = stream
-        self._stall_s = stall_s
+    def __init__(self, memory: Holding, *, stall_s: float, stream_stall_s: float) -> None:
+        super().__init__(Portion(memory), stall_s=stall_s, piece_bytes=_PIECE_BYTES)
+        self._answer_stall_s = stall_s
         self._stream_stall_s = stream_stall_s
-        self._unsent = Portion(memory)
-        self._queue: deque[tuple[bytes, float]] = deque()
-        self._queued_bytes = 0
-        self._changed = trio.Event()
-        self._closing = False
-
-    @property
-    def queued_bytes(self) -> int:
-        """What the connection has not taken yet."""
-        return self._queued_bytes
-
-    async def run(self) -> None:
-        """Send what is queued, until closed. A broken connection ends it with trio's error, and so
-        does a client that takes nothing."""
-        while True:
-            while self._queue:
-                frame, stall_s = self._queue[0]
-                await send_to(self._stream, frame, stall_s)
-                self._queue.popleft()
-                self._queued_bytes -= len(frame)
-                self._unsent.set(self._queued_bytes)
-                self._notify()
-            if self._closing:
-                return
-            await self._changed.wait()
 
     async def send(self, reply: Reply) -> None:
         """Queue the frames of a reply and wait until all before and they are sent."""
-        self._put(b"".join([framed(body) for body in reply]))
-        await self.drained()
-
-    def offer(self, reply: Reply) -> None:
-        """Queue a reply that may be dropped when the client does not read."""
-        if self._queued_bytes <= MAX_UNREAD_ACKS_BYTES:
-            for body in reply:
-                self._put(framed(body))
+        await self._say(_joined(reply), self._answer_stall_s)
 
     async def send_streamed(self, frame: bytes) -> None:
         """As :meth:`send`, for a whole frame of a stream."""
-        self._put(frame, self._stream_stall_s)
-        await self.drained()
+        await self._say(frame, self._stream_stall_s)
 
-    async def drained(self) -> None:
-        """Return once nothing is queued."""
-        while self._queue:
-            await self._changed.wait()
+    def offer(self, reply: Reply) -> None:
+        """Queue a reply that may be dropped when the client does not read."""
+        if self.unsent_bytes <= MAX_UNREAD_ACKS_BYTES:
+            self.place().put((_joined(reply),))
 
-    async def close(self) -> None:
+    async def settle(self) -> None:
         """Let what is queued be sent, but not for long."""
-        self._closing = True
-        self._notify()
         with trio.move_on_after(_LAST_WORD_S):
-            await self.drained()
+            await self.emptied()
 
-    def _put(self, frame: bytes, stall_s: float | None = None) -> None:
-        self._queue.append((frame, self._stall_s if stall_s is None else stall_s))
-        self._queued_bytes += len(frame)
-        self._unsent.set(self._queued_bytes)
-        self._notify()
+    async def _say(self, frames: bytes, stall_s: float) -> None:
+        self.stall_s = stall_s
+        self.place().put((frames,))
+        await self.emptied()
 
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+
+def _joined(reply: Reply) -> bytes:
+    return b"".join([framed(body) for body in reply])

@@ -39,10 +39,10 @@ from paceline_node.listeners.kafka.coordinator import Asked, CoordinatorRequests
 from paceline_node.listeners.kafka.errors import message_of
 from paceline_node.listeners.kafka.frames import FrameReader
 from paceline_node.listeners.kafka.login import LOGIN_APIS, KafkaLogin
-from paceline_node.listeners.kafka.outbox import Outbox, Part, Place
 from paceline_node.listeners.kafka.produce import KafkaProduce
 from paceline_node.listeners.serving import Client
 from paceline_node.memory import Portion
+from paceline_node.net.outbox import Outbox, Part, Place
 from paceline_node.net.transport import Transport, transport_for
 from paceline_node.observe.metrics import OK, RequestMeters, code_label
 from paceline_node.observe.sparing import SparingLog

@@ -29,7 +29,7 @@ from paceline.wire.segment.messages import (
 from paceline.wire.segment.names import SegmentPlace
 from paceline.wire.segment.server import MAX_RUN_BYTES, Append
 from paceline_node.listeners.segment.errors import MOVED, NOT_NOW, reply_to
-from paceline_node.listeners.segment.outbox import Outbox
+from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.services.led_segments import LedSegment, SegmentWriter
 from paceline_node.services.segment_writers import Turn
@@ -78,7 +78,7 @@ class Appends:
         self,
         segments: SegmentService,
         deadlines: Deadlines,
-        outbox: Outbox,
+        outbox: SegmentOutbox,
         *,
         append_timeout_s: float,
         inflight_changed: Callable[[int], None],

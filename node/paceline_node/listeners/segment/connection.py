@@ -3,7 +3,7 @@
 ::
 
     reader:  bytes -> ServerConnection -> steps: appends at once, requests as tasks beside it
-    writer:  Outbox -> bytes
+    writer:  SegmentOutbox -> bytes
 
 Back-pressure is TCP's: the reader does not receive while too much is received and not committed,
 or while too many replies are untaken (DESIGN 8.1).
@@ -34,11 +34,12 @@ from paceline.wire.segment.server import (
 from paceline_node.env import Env
 from paceline_node.listeners.segment.appends import Appends
 from paceline_node.listeners.segment.limits import ConnectionLimits, NodeBudget
-from paceline_node.listeners.segment.outbox import Outbox
+from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.requests import InOrder, SegmentRequests
 from paceline_node.listeners.serving import let_read
 from paceline_node.memory import Holding
 from paceline_node.net.deadlines import Deadlines
+from paceline_node.net.transport import transport_for
 from paceline_node.observe.metrics import RequestMeters
 from paceline_node.security.principals import Principal
 from paceline_node.services.segments import SegmentService
@@ -81,11 +82,11 @@ class SegmentConnection:
         self._budget = budget
         self._writers = segments.writers
         self._machine = ServerConnection(limits.protocol)
-        self._outbox = Outbox(
+        self._outbox = SegmentOutbox(
             memory,
             limit_bytes=limits.reply_queue,
             stall_s=limits.idle_s,
-            piece_bytes=limits.piece_bytes,
+            cut_bytes=limits.piece_bytes,
         )
         self._appends = Appends(
             segments,
@@ -127,7 +128,7 @@ class SegmentConnection:
         self._budget.join(self)
         try:
             other = await self._converse(stream)
-        except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+        except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
             pass
         finally:
             self._appends.close()
@@ -136,7 +137,7 @@ class SegmentConnection:
 
     async def _converse(self, stream: trio.abc.Stream) -> OtherDialect | None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._outbox.run, stream)
+            nursery.start_soon(self._outbox.run, transport_for(stream))
             end = await self._read(stream, nursery)
             if not isinstance(end, OtherDialect):
                 with trio.move_on_after(_SETTLE_S):

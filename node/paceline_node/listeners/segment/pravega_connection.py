@@ -3,7 +3,7 @@
 ::
 
     reader:  bytes -> RequestReader -> appends in order, everything else as tasks beside it
-    writer:  Outbox -> bytes
+    writer:  SegmentOutbox -> bytes
 
 Back-pressure is TCP's, as in the seed dialect (``connection.py``).
 """
@@ -22,12 +22,13 @@ from paceline.wire.segment.framing import SegmentMessage
 from paceline.wire.segment.requests import Request, RequestReader, Unsupported
 from paceline_node.env import Env
 from paceline_node.listeners.segment.limits import ConnectionLimits, NodeBudget
-from paceline_node.listeners.segment.outbox import Outbox
+from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.pravega_appends import Append, PravegaAppends, TransientBudget
 from paceline_node.listeners.segment.pravega_requests import PravegaRequests, identity_of
 from paceline_node.listeners.segment.pravega_tables import TableRequests
 from paceline_node.listeners.segment.requests import InOrder
 from paceline_node.listeners.serving import Client, let_read
+from paceline_node.net.transport import transport_for
 from paceline_node.observe.metrics import RequestMeters
 from paceline_node.services.segments import SegmentService
 from paceline_node.turns import Turns
@@ -62,8 +63,8 @@ class PravegaConnection:
         self._budget = services.budget
         self._writers = services.segments.writers
         self._reader = RequestReader()
-        self._outbox = Outbox(
-            client.memory, limit_bytes=limits.reply_queue, stall_s=limits.idle_s, piece_bytes=0
+        self._outbox = SegmentOutbox(
+            client.memory, limit_bytes=limits.reply_queue, stall_s=limits.idle_s, cut_bytes=0
         )
         self._over = trio.CancelScope()
         self._appends = PravegaAppends(
@@ -114,7 +115,7 @@ class PravegaConnection:
         self._outbox.send(w.Hello(w.NEWEST_VERSION, w.OLDEST_VERSION))
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._outbox.run, stream)
+                nursery.start_soon(self._outbox.run, transport_for(stream))
                 with self._over:
                     await self._serve(stream, rest, nursery)
                 with trio.move_on_after(_SETTLE_S):
@@ -122,7 +123,7 @@ class PravegaConnection:
                 nursery.cancel_scope.cancel("the connection is over")
             if self._reader.fault is not None:
                 await let_read(stream)
-        except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+        except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
             pass
         finally:
             self._appends.close()

@@ -26,7 +26,7 @@ from paceline.wire.segment.names import SegmentPlace, place_of
 from paceline_node.env import Env
 from paceline_node.listeners.segment.appends import LISTENER
 from paceline_node.listeners.segment.errors import MOVED
-from paceline_node.listeners.segment.outbox import Outbox
+from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.pravega_appends import PravegaAppends
 from paceline_node.listeners.segment.pravega_errors import reply_to
 from paceline_node.listeners.segment.pravega_tables import TableRequests
@@ -54,7 +54,7 @@ class PravegaRequests:
         segments: SegmentService,
         tables: TableRequests,
         principal: Principal,
-        outbox: Outbox,
+        outbox: SegmentOutbox,
         appends: PravegaAppends,
         times: RequestTimes,
         meters: RequestMeters[str],

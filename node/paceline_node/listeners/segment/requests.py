@@ -22,7 +22,7 @@ from paceline.wire.segment.server import SetUp
 from paceline_node.env import Env
 from paceline_node.listeners.segment.appends import LISTENER, Appends
 from paceline_node.listeners.segment.errors import MOVED, reply_to
-from paceline_node.listeners.segment.outbox import Outbox
+from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.reading import (
     LEAST_READ_BYTES,
     MAX_READ_REPLY_BYTES,
@@ -54,7 +54,7 @@ class SegmentRequests:
         env: Env,
         segments: SegmentService,
         principal: Principal,
-        outbox: Outbox,
+        outbox: SegmentOutbox,
         appends: Appends,
         times: RequestTimes,
         meters: RequestMeters[str],
