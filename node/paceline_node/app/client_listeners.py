@@ -29,9 +29,8 @@ from paceline_node.listeners.native.listener import NativeLimits, NativeService
 from paceline_node.listeners.native.produce import ProduceHandler
 from paceline_node.listeners.native.requests import NativeRequests
 from paceline_node.listeners.native.transactions import NativeTransactions
-from paceline_node.listeners.segment.limits import ConnectionLimits
+from paceline_node.listeners.segment.limits import ConnectionLimits, RequestTimes
 from paceline_node.listeners.segment.listener import SegmentListener
-from paceline_node.listeners.segment.requests import RequestTimes
 from paceline_node.listeners.serving import (
     BoundListener,
     Serve,

@@ -8,7 +8,6 @@ protocol asks for has happened, or is queued in order, when its method returns.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import field
 from functools import partial
 from typing import NamedTuple
@@ -29,6 +28,7 @@ from paceline.wire.segment.messages import (
 from paceline.wire.segment.names import SegmentPlace
 from paceline.wire.segment.server import MAX_RUN_BYTES, Append
 from paceline_node.listeners.segment.errors import MOVED, NOT_NOW, reply_to
+from paceline_node.listeners.segment.limits import Inflight
 from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.services.led_segments import LedSegment, SegmentWriter
@@ -71,8 +71,8 @@ class Binding:
 
 
 class Appends:
-    """All ready appenders of a connection. ``inflight_changed`` is called when bytes that were
-    received have been committed or given up."""
+    """All ready appenders of a connection; ``inflight`` is told what they have received and what
+    was committed or given up."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Appends:
         outbox: SegmentOutbox,
         *,
         append_timeout_s: float,
-        inflight_changed: Callable[[int], None],
+        inflight: Inflight,
         account: str = "",
     ) -> None:
         self._account = account
@@ -89,10 +89,8 @@ class Appends:
         self._deadlines = deadlines
         self._outbox = outbox
         self._timeout_s = append_timeout_s
-        self._inflight_changed = inflight_changed
+        self._inflight = inflight
         self._bindings: dict[Appender, Binding] = {}
-        self.inflight_bytes = 0
-        """Received and neither committed nor given up."""
 
     @property
     def is_settled(self) -> bool:
@@ -147,8 +145,7 @@ class Appends:
                 return
         binding.pieces.append(_Piece(step.data, step.count, step.end))
         binding.collected_bytes += len(step.data)
-        self.inflight_bytes += len(step.data)
-        self._inflight_changed(len(step.data))
+        self._inflight.change(len(step.data))
         if binding.collected_bytes >= FLUSH_BYTES:
             self.flush(binding)
         elif binding.timer is None:
@@ -220,17 +217,13 @@ class Appends:
     def _done(self, binding: Binding, end: int, size: int, result: object) -> None:
         """The log is done with a run: committed, unless ``result`` is an error."""
         binding.waiting -= 1
-        self._give_back(size)
+        self._inflight.change(-size)
         if isinstance(result, PacelineError):
             self._fail(binding, result)
             return
         binding.acked = max(binding.acked, end)
         if not binding.silent:
             self._outbox.acknowledge(binding.appender.connection_id, binding.acked)
-
-    def _give_back(self, size: int) -> None:
-        self.inflight_bytes -= size
-        self._inflight_changed(-size)
 
     # --- failing ----------------------------------------------------------------------------------
 
@@ -276,7 +269,7 @@ class Appends:
         binding.collected_bytes = 0
         binding.writer.release()
         if dropped:
-            self._give_back(dropped)
+            self._inflight.change(-dropped)
 
     def _stop_timer(self, binding: Binding) -> None:
         if binding.timer is not None:

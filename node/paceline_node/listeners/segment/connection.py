@@ -12,7 +12,6 @@ or while too many replies are untaken (DESIGN 8.1).
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
@@ -33,9 +32,10 @@ from paceline.wire.segment.server import (
 )
 from paceline_node.env import Env
 from paceline_node.listeners.segment.appends import Appends
-from paceline_node.listeners.segment.limits import ConnectionLimits, NodeBudget
+from paceline_node.listeners.segment.beside import Beside
+from paceline_node.listeners.segment.limits import ConnectionLimits, Inflight, NodeBudget
 from paceline_node.listeners.segment.outbox import SegmentOutbox
-from paceline_node.listeners.segment.requests import InOrder, SegmentRequests
+from paceline_node.listeners.segment.requests import SegmentRequests
 from paceline_node.listeners.serving import let_read
 from paceline_node.memory import Holding
 from paceline_node.net.deadlines import Deadlines
@@ -80,6 +80,7 @@ class SegmentConnection:
         self._turns = turns
         self._limits = limits
         self._budget = budget
+        self._inflight = Inflight(limits, budget, memory)
         self._writers = segments.writers
         self._machine = ServerConnection(limits.protocol)
         self._outbox = SegmentOutbox(
@@ -93,46 +94,30 @@ class SegmentConnection:
             deadlines,
             self._outbox,
             append_timeout_s=limits.times.append_s,
-            inflight_changed=self._inflight_changed,
+            inflight=self._inflight,
             account=account,
         )
         self._requests = SegmentRequests(
             env, segments, principal, self._outbox, self._appends, limits.times, meters
         )
-        self._order = InOrder()
+        self._beside = Beside(self._inflight.look_again)
         self._reads = trio.Semaphore(limits.reads)
         self._admin = trio.Semaphore(_MAX_ADMIN_REQUESTS)
         self._set_ups = trio.Semaphore(limits.protocol.max_appenders)
-        self._running = 0
-        self._changed = trio.Event()
-
-    @property
-    def inflight_bytes(self) -> int:
-        """Bytes received and neither committed nor given up."""
-        return self._appends.inflight_bytes
-
-    def _inflight_changed(self, size: int) -> None:
-        self._memory.change(size)
-        self._budget.changed(self, size)
-
-    def look_again(self) -> None:
-        """Something that the connection may wait for has changed."""
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
 
     async def run(self, stream: trio.abc.Stream) -> OtherDialect | None:
         """Serve ``stream``; the caller closes it. Returns when the client is gone, is idle for too
         long, takes nothing, or broke the protocol and was told so; or, with nothing said yet, the
         Hello of a client that speaks the Pravega dialect."""
         other: OtherDialect | None = None
-        self._budget.join(self)
+        self._budget.join(self._inflight)
         try:
             other = await self._converse(stream)
         except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
             pass
         finally:
             self._appends.close()
-            self._budget.leave(self)
+            self._budget.leave(self._inflight)
         return other
 
     async def _converse(self, stream: trio.abc.Stream) -> OtherDialect | None:
@@ -152,8 +137,8 @@ class SegmentConnection:
 
     async def _settled(self) -> None:
         self._requests.hurry()
-        while self._running or not self._appends.is_settled:
-            await self._changed.wait()
+        while self._beside.count or not self._appends.is_settled:
+            await self._inflight.moved()
         await self._outbox.emptied()
 
     # --- reading ----------------------------------------------------------------------------------
@@ -162,7 +147,7 @@ class SegmentConnection:
         """Read until the end, and say how it came."""
         while True:
             await self._outbox.room()
-            await self._capacity()
+            await self._inflight.capacity()
             data: bytes | bytearray = b""
             self._memory.arriving(self._machine.buffered_bytes)
             await self._memory.room()
@@ -197,14 +182,6 @@ class SegmentConnection:
                     await self._do(step, nursery)
         return None
 
-    async def _capacity(self) -> None:
-        """Return once enough of what was received is committed."""
-        if self.inflight_bytes > self._limits.inflight_high:
-            while self.inflight_bytes >= self._limits.inflight_low:
-                await self._changed.wait()
-        while self._budget.must_wait(self):
-            await self._changed.wait()
-
     async def _do(self, step: Step, nursery: trio.Nursery) -> None:
         match step:
             case Append():
@@ -219,7 +196,7 @@ class SegmentConnection:
                 if replaced is not None:
                     self._appends.unbind(replaced)
                 work = partial(self._requests.set_up, step, self._writers.arrived())
-                await self._start(nursery, self._set_ups, (SetUp, appender.segment), work)
+                await self._beside.start(nursery, self._set_ups, (SetUp, appender.segment), work)
             case Requested(message):
                 await self._request(message, nursery)
 
@@ -234,26 +211,6 @@ class SegmentConnection:
         else:
             segment: str = getattr(message, "segment")  # noqa: B009  every other request has one
             gate = self._reads if isinstance(message, m.ReadSegment) else self._admin
-            await self._start(
+            await self._beside.start(
                 nursery, gate, (kind, segment), lambda: self._requests.answer(message)
             )
-
-    async def _start(
-        self,
-        nursery: trio.Nursery,
-        gate: trio.Semaphore,
-        key: object,
-        work: Callable[[], Awaitable[None]],
-    ) -> None:
-        """Run ``work`` beside the reader, which waits while too many of its kind run."""
-        await gate.acquire()
-        self._running += 1
-        nursery.start_soon(self._carry_out, gate, self._order.announce(key, work))
-
-    async def _carry_out(self, gate: trio.Semaphore, work: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await work()
-        finally:
-            gate.release()
-            self._running -= 1
-            self.look_again()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Protocol
 
+import trio
+
 from paceline.values import dataclass
 from paceline.wire.segment.server import ServerLimits
-from paceline_node.listeners.segment.requests import RequestTimes
+from paceline_node.memory import Holding
 
 
 class Paused(Protocol):
@@ -15,6 +17,14 @@ class Paused(Protocol):
 
     def look_again(self) -> None:
         """Something that the connection may wait for has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimes:
+    """Longest waits in seconds: for a commit, for data at the tail."""
+
+    append_s: float = 30.0
+    read_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +47,10 @@ class ConnectionLimits:
 
 class NodeBudget:
     """Received and uncommitted bytes of all connections; above the limit, the connection with the
-    most of them waits. What happens on one connection costs no look at those that are idle."""
+    most of them waits. What happens on one connection costs no look at those that are idle.
+
+    They are charged to the clients' memory as well (``memory.py``), which ends who holds most. Here
+    nobody is at fault: the log takes them, sooner or later."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -82,3 +95,36 @@ class NodeBudget:
     def _tell_waiting(self) -> None:
         for each in self._waiting:
             each.look_again()
+
+
+class Inflight:
+    """Bytes of one connection that were received and are neither committed nor given up."""
+
+    def __init__(self, limits: ConnectionLimits, node: NodeBudget, memory: Holding) -> None:
+        self._limits = limits
+        self._node = node
+        self._memory = memory
+        self._moved = trio.Event()
+        self.bytes = 0
+
+    def change(self, size: int) -> None:
+        """There are so many more, or fewer."""
+        self.bytes += size
+        self._memory.change(size)
+        self._node.changed(self, size)
+
+    async def capacity(self) -> None:
+        """Return once the connection may be read."""
+        if self.bytes > self._limits.inflight_high:
+            while self.bytes >= self._limits.inflight_low:
+                await self.moved()
+        while self._node.must_wait(self):
+            await self.moved()
+
+    async def moved(self) -> None:
+        """Return when there are fewer, or something else that is waited for has happened."""
+        await self._moved.wait()
+
+    def look_again(self) -> None:
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()

@@ -29,6 +29,7 @@ from paceline.wire.segment.framing import HEADER, HEADER_BYTES, SegmentMessage
 from paceline.wire.segment.names import SegmentPlace, place_of
 from paceline_node.listeners.segment.appends import LISTENER
 from paceline_node.listeners.segment.errors import NOT_NOW
+from paceline_node.listeners.segment.limits import Inflight
 from paceline_node.listeners.segment.pravega_errors import reply_to
 from paceline_node.services.led_segments import LedSegment, SegmentWriter
 from paceline_node.services.segment_writers import Turn
@@ -68,7 +69,8 @@ class Transient:
 
 
 class TransientBudget:
-    """Bytes of all transient segments of a node; at most ``limit_bytes``."""
+    """Bytes of all transient segments of a node; at most ``limit_bytes``. Nobody waits for room, as
+    nothing but their own writers, who would have to be read, can make any."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -87,7 +89,7 @@ class TransientBudget:
 
 class PravegaAppends:
     """``say`` sends a reply; ``end`` closes the connection, which makes real clients set up again.
-    ``inflight_changed`` is called when received bytes were committed or given up."""
+    ``inflight`` is told what is given to the log, and what of it was committed or given up."""
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class PravegaAppends:
         max_appenders: int,
         say: Callable[[SegmentMessage], None],
         end: Callable[[], None],
-        inflight_changed: Callable[[int], None],
+        inflight: Inflight,
         account: str = "",
     ) -> None:
         self._account = account
@@ -110,11 +112,9 @@ class PravegaAppends:
         self._max_appenders = max_appenders
         self._say = say
         self._end = end
-        self._inflight_changed = inflight_changed
+        self._inflight = inflight
         self._bindings: dict[UUID, Binding] = {}
         self._transients: dict[str, Transient] = {}
-        self.inflight_bytes = 0
-        """Given to the log and not committed."""
 
     def close(self) -> None:
         """The connection is over."""
@@ -244,8 +244,7 @@ class PravegaAppends:
         reply = w.DataAppended(binding.id, number, previous, request.request_id, end)
         done = partial(self._done, binding, len(payload), reply)
         # Before the append, which may be committed, and answered, before it returns.
-        self.inflight_bytes += len(payload)
-        self._inflight_changed(len(payload))
+        self._inflight.change(len(payload))
         binding.level = number
         try:
             binding.writer.append(
@@ -260,7 +259,7 @@ class PravegaAppends:
             )
         except PacelineError:
             binding.level = previous
-            self._give_back(len(payload))
+            self._inflight.change(-len(payload))
             raise
 
     def _checked(self, request: Append) -> tuple[PayloadKind, int, bytes]:
@@ -289,15 +288,11 @@ class PravegaAppends:
 
     def _done(self, binding: Binding, size: int, reply: w.DataAppended, result: object) -> None:
         """The log is done with an append: committed, unless ``result`` is an error."""
-        self._give_back(size)
+        self._inflight.change(-size)
         if isinstance(result, PacelineError):
             self._fail(binding, result, reply.request_id)
         elif not binding.dead:
             self._say(reply)
-
-    def _give_back(self, size: int) -> None:
-        self.inflight_bytes -= size
-        self._inflight_changed(-size)
 
     # --- large Events -----------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ Back-pressure is TCP's, as in the seed dialect (``connection.py``).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -21,12 +20,12 @@ from paceline.wire.segment.faults import ReplyCode, SegmentProtocolError
 from paceline.wire.segment.framing import SegmentMessage
 from paceline.wire.segment.requests import Request, RequestReader, Unsupported
 from paceline_node.env import Env
-from paceline_node.listeners.segment.limits import ConnectionLimits, NodeBudget
+from paceline_node.listeners.segment.beside import Beside
+from paceline_node.listeners.segment.limits import ConnectionLimits, Inflight, NodeBudget
 from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.pravega_appends import Append, PravegaAppends, TransientBudget
 from paceline_node.listeners.segment.pravega_requests import PravegaRequests, identity_of
 from paceline_node.listeners.segment.pravega_tables import TableRequests
-from paceline_node.listeners.segment.requests import InOrder
 from paceline_node.listeners.serving import Client, let_read
 from paceline_node.net.transport import transport_for
 from paceline_node.observe.metrics import RequestMeters
@@ -61,6 +60,7 @@ class PravegaConnection:
         self._turns = services.turns
         self._limits = limits
         self._budget = services.budget
+        self._inflight = Inflight(limits, services.budget, client.memory)
         self._writers = services.segments.writers
         self._reader = RequestReader()
         self._outbox = SegmentOutbox(
@@ -75,7 +75,7 @@ class PravegaConnection:
             max_appenders=limits.protocol.max_appenders,
             say=self._outbox.send,
             end=self._over.cancel,
-            inflight_changed=self._inflight_changed,
+            inflight=self._inflight,
             account=client.account,
         )
         self._requests = PravegaRequests(
@@ -89,29 +89,13 @@ class PravegaConnection:
             meters=services.meters,
             end=self._over.cancel,
         )
-        self._order = InOrder()
+        self._beside = Beside(self._inflight.look_again)
         self._gate = trio.Semaphore(_MAX_REQUESTS)
-        self._running = 0
-        self._changed = trio.Event()
-
-    @property
-    def inflight_bytes(self) -> int:
-        """Bytes received and not committed."""
-        return self._appends.inflight_bytes
-
-    def _inflight_changed(self, size: int) -> None:
-        self._memory.change(size)
-        self._budget.changed(self, size)
-
-    def look_again(self) -> None:
-        """Something that the connection may wait for has changed."""
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
 
     async def run(self, stream: trio.abc.Stream, rest: bytes) -> None:
         """Serve ``stream``, of which ``rest`` was received already; the caller closes it. Returns
         when the client is gone, or is better gone: it then comes back and sets up anew."""
-        self._budget.join(self)
+        self._budget.join(self._inflight)
         self._outbox.send(w.Hello(w.NEWEST_VERSION, w.OLDEST_VERSION))
         try:
             async with trio.open_nursery() as nursery:
@@ -127,7 +111,7 @@ class PravegaConnection:
             pass
         finally:
             self._appends.close()
-            self._budget.leave(self)
+            self._budget.leave(self._inflight)
 
     async def _serve(self, stream: trio.abc.Stream, rest: bytes, nursery: trio.Nursery) -> None:
         data: bytes | bytearray = rest
@@ -142,7 +126,7 @@ class PravegaConnection:
                 if self._reader.fault is not None:
                     raise self._reader.fault
                 await self._outbox.room()
-                await self._capacity()
+                await self._inflight.capacity()
                 data = b""
                 self._memory.arriving(self._reader.buffered_bytes)
                 await self._memory.room()
@@ -156,16 +140,8 @@ class PravegaConnection:
         # A client that has said all it had to may still listen.
         self._requests.hurry()
         with trio.move_on_after(_SETTLE_S):
-            while self._running or self.inflight_bytes:
-                await self._changed.wait()
-
-    async def _capacity(self) -> None:
-        """Return once enough of what was received is committed."""
-        if self.inflight_bytes > self._limits.inflight_high:
-            while self.inflight_bytes >= self._limits.inflight_low:
-                await self._changed.wait()
-        while self._budget.must_wait(self):
-            await self._changed.wait()
+            while self._beside.count or self._inflight.bytes:
+                await self._inflight.moved()
 
     async def _do(self, request: Request, nursery: trio.Nursery) -> None:
         match request:
@@ -183,24 +159,12 @@ class PravegaConnection:
                 await self._start(request, nursery)
 
     async def _append(self, request: Append) -> None:
-        await self._capacity()
+        await self._inflight.capacity()
         await self._appends.append(request)
 
     async def _start(self, request: SegmentMessage, nursery: trio.Nursery) -> None:
         """Answer ``request`` beside the reader, which waits while too many are being answered."""
         turn = self._writers.arrived()
-        await self._gate.acquire()
-        self._running += 1
         _, segment = identity_of(request)
-        work = self._order.announce(
-            (type(request), segment), partial(self._requests.answer, request, turn)
-        )
-        nursery.start_soon(self._carry_out, work)
-
-    async def _carry_out(self, work: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await work()
-        finally:
-            self._gate.release()
-            self._running -= 1
-            self.look_again()
+        work = partial(self._requests.answer, request, turn)
+        await self._beside.start(nursery, self._gate, (type(request), segment), work)

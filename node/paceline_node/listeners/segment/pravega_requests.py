@@ -26,6 +26,7 @@ from paceline.wire.segment.names import SegmentPlace, place_of
 from paceline_node.env import Env
 from paceline_node.listeners.segment.appends import LISTENER
 from paceline_node.listeners.segment.errors import MOVED
+from paceline_node.listeners.segment.limits import RequestTimes
 from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.pravega_appends import PravegaAppends
 from paceline_node.listeners.segment.pravega_errors import reply_to
@@ -35,7 +36,6 @@ from paceline_node.listeners.segment.reading import (
     MAX_READ_REPLY_BYTES,
     TailReads,
 )
-from paceline_node.listeners.segment.requests import RequestTimes
 from paceline_node.observe.metrics import OK, RequestMeters
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.led_segments import LedSegment

@@ -7,14 +7,11 @@ the same kind of request on the same segment leave in the order of the requests 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 import structlog
-import trio
 
 from paceline.errors import ErrorCode, PacelineError, TopicAlreadyExists
-from paceline.values import dataclass
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.faults import ReplyCode
 from paceline.wire.segment.names import SegmentPlace, place_of
@@ -22,6 +19,7 @@ from paceline.wire.segment.server import SetUp
 from paceline_node.env import Env
 from paceline_node.listeners.segment.appends import LISTENER, Appends
 from paceline_node.listeners.segment.errors import MOVED, reply_to
+from paceline_node.listeners.segment.limits import RequestTimes
 from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.reading import (
     LEAST_READ_BYTES,
@@ -36,14 +34,6 @@ from paceline_node.services.segment_writers import Turn
 from paceline_node.services.segments import SegmentService
 
 _NO_ID_TEXT = "a connection id of zeros names no appender"
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTimes:
-    """Longest waits in seconds: for a commit, for data at the tail."""
-
-    append_s: float = 30.0
-    read_s: float = 5.0
 
 
 class SegmentRequests:
@@ -262,34 +252,3 @@ def _malformed(request: m.SegmentMessage, name: str) -> m.SegmentMessage:
     if isinstance(request, m.GetStreamSegmentInfo):
         return m.StreamSegmentInfo(name, False, True, True, 0, 0, 0)
     return m.NoSuchSegment(name)
-
-
-class InOrder:
-    """Lets tasks go on in the order in which they were announced, per key."""
-
-    def __init__(self) -> None:
-        self._last: dict[object, trio.Event] = {}
-
-    def announce(
-        self, key: object, work: Callable[[], Awaitable[None]]
-    ) -> Callable[[], Awaitable[None]]:
-        """``work``, to be run by a task, so that it begins when the former of the key has ended."""
-        former = self._last.get(key)
-        ended = self._last[key] = trio.Event()
-        return partial(self._run, key, former, ended, work)
-
-    async def _run(
-        self,
-        key: object,
-        former: trio.Event | None,
-        ended: trio.Event,
-        work: Callable[[], Awaitable[None]],
-    ) -> None:
-        try:
-            if former is not None:
-                await former.wait()
-            await work()
-        finally:
-            ended.set()
-            if self._last.get(key) is ended:
-                del self._last[key]
