@@ -14,11 +14,11 @@ import trio_websocket
 
 from paceline.wire.frame import LENGTH_BYTES
 from paceline_node.memory import Holding, Portion
+from paceline_node.net.deadlines import arrival_s
 from paceline_node.security.principals import Principal
 
 _CLOSE_S = 1.0
 _MUCH_BYTES = 64 * 1024
-_SLOWEST_BYTES_S = 64 * 1024
 
 
 class ReplayStream(trio.abc.Stream):
@@ -73,7 +73,7 @@ class ChargedStream(trio.abc.Stream):
                 self._begun_at = trio.current_time()
         else:
             await self._memory.room()
-            due = self._begun_at + self._stall_s + held_bytes / _SLOWEST_BYTES_S
+            due = self._begun_at + arrival_s(self._stall_s, held_bytes)
             data = b""  # as if it had ended
             with trio.move_on_at(due):
                 data = await self._stream.receive_some(max_bytes)

@@ -9,6 +9,13 @@ from collections.abc import Callable
 import trio
 
 _SWEEP_COUNT = 1024
+_SLOWEST_BYTES_S = 64 * 1024
+
+
+def arrival_s(stall_s: float, size: int) -> float:
+    """Within what a client's message of ``size`` bytes must arrive once it has begun, whatever the
+    protocol: ``stall_s``, and a second for every 64 KiB."""
+    return stall_s + size / _SLOWEST_BYTES_S
 
 
 class Deadline:

@@ -24,6 +24,7 @@ from paceline.wire.message import Message, Packed
 from paceline_node.env import Bytes
 from paceline_node.memory import Holding, Portion
 from paceline_node.net.burst import Burst
+from paceline_node.net.deadlines import arrival_s
 from paceline_node.net.transport import FilePart, advance, ended_early, transport_for, unreadable
 
 Chunk = Bytes | FilePart
@@ -42,7 +43,6 @@ _JOIN_S = 0.00005  # frames closer than this are joined; waking the writer costs
 _GATHER_COUNT = 512
 _CLOSE_S = 1.0
 _BELIEVED_BYTES = 256 * 1024
-_SLOWEST_BYTES_S = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +357,7 @@ class FrameStream:
         await self._memory.room()
         if self._begun_at is None:
             self._begun_at = trio.current_time()
-        due = self._begun_at + self._stall_s + self._buffer.wanted_bytes / _SLOWEST_BYTES_S
+        due = self._begun_at + arrival_s(self._stall_s, self._buffer.wanted_bytes)
         with trio.move_on_at(due):
             return await self._transport.receive_into(self._buffer.targets())
         raise ConnectionLost(f"{self.name}: a frame has begun and does not arrive")

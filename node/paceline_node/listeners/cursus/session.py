@@ -13,6 +13,7 @@ from paceline.values import dataclass
 from paceline.wire.cursus.frames import FrameReader, framed
 from paceline.wire.message import Message
 from paceline_node.memory import Holding, Portion
+from paceline_node.net.deadlines import arrival_s
 from paceline_node.net.outbox import Outbox
 from paceline_node.security.principals import Principal
 from paceline_node.services.acted_in import ActedIn
@@ -33,7 +34,6 @@ _LAST_WORD_S = 2.0
 _PIECE_BYTES = 64 * 1024
 _KEPT_FACTOR = 2
 """What the parsed form of a batch and a copy to be forwarded take, of what it unpacks to."""
-_SLOWEST_BYTES_S = 64 * 1024
 
 
 def text(line: str) -> Reply:
@@ -143,7 +143,7 @@ class FrameSource:
         if self._begun_at is None:
             self._begun_at = trio.current_time()
         size = self._reader.held_bytes + self._reader.wanted_bytes
-        with trio.move_on_at(self._begun_at + self._stall_s + size / _SLOWEST_BYTES_S):
+        with trio.move_on_at(self._begun_at + arrival_s(self._stall_s, size)):
             return await self._stream.receive_some(_RECEIVE_BYTES)
         raise RemoteProtocolError("a frame has begun and does not arrive")
 

@@ -12,6 +12,7 @@ import trio
 from paceline.errors import RemoteProtocolError
 from paceline.wire.arrival import RECEIVE_BYTES, memory_for, taken_bytes
 from paceline_node.memory import Portion
+from paceline_node.net.deadlines import arrival_s
 from paceline_node.net.transport import Transport
 
 _SIZE_BYTES = 4
@@ -20,7 +21,6 @@ _FIRST_BYTES = 4 * 1024
 """Enough for heartbeats: most connections are idle."""
 _SMALLEST = 2
 _TLS_HANDSHAKE = 0x1603  # how a TLS record of version 3.x begins
-_SLOWEST_BYTES_S = 64 * 1024
 
 
 class FrameReader:
@@ -83,7 +83,7 @@ class FrameReader:
                 else f"a frame of {size} bytes: expected {_SMALLEST} to {self.max_bytes}"
             )
         self._start += _SIZE_BYTES
-        with trio.fail_after(self._stall_s + size / _SLOWEST_BYTES_S):
+        with trio.fail_after(arrival_s(self._stall_s, size)):
             frame = await self._body(size)
         self._is_within = False
         self._share.holding.arriving(0)

@@ -39,6 +39,7 @@ from paceline_node.listeners.v1.records import V1Records
 from paceline_node.listeners.v1.replicas import V1Replicas
 from paceline_node.listeners.v1.routing import Call
 from paceline_node.memory import ClientMemory, Holding, Portion
+from paceline_node.net.deadlines import arrival_s
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.security.principals import node_principal
 from paceline_node.services.roles import RoleService
@@ -47,7 +48,6 @@ from paceline_node.settings.limits import LimitSettings
 REQUEST_BUDGET_S = 4.0
 """Every reply is out within this, for SDKs give up after 5 s (DESIGN 4.1)."""
 _RECEIVE_BYTES = 64 * 1024
-_SLOWEST_BYTES_S = 64 * 1024
 _THREAD_CHARACTERS = 32 * 1024
 """Longer lines are read in a thread: a MiB of them takes 0.1 s."""
 _KEPT_FACTOR = 3
@@ -100,7 +100,7 @@ class _Lines:
             await self._memory.room()
             due = float("inf")
             if reader.held_bytes:
-                due = begun_at + self._stall_s + reader.held_bytes / _SLOWEST_BYTES_S
+                due = begun_at + arrival_s(self._stall_s, reader.held_bytes)
             with trio.fail_at(due):
                 data = await self._stream.receive_some(_RECEIVE_BYTES)
             if not reader.held_bytes:
