@@ -21,6 +21,7 @@ from paceline_node.groups.sessions import Sessions
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_ids import TopicIds
 from paceline_node.state_machines.alarms import Alarms
+from paceline_node.state_machines.leading import Leading
 from paceline_node.state_machines.machine import Entry, Journal
 
 _AT_ONCE = 50
@@ -30,8 +31,8 @@ _NAME_BYTES_MAX = 255
 _ID_PREFIX_BYTES_MAX = 255
 
 
-class GroupContext:
-    """``journal`` is there while this replica leads, and only then is anything decided."""
+class GroupContext(Leading):
+    """Belongs to one engine."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class GroupContext:
         topic_ids: Callable[[], Mapping[str, TopicId]],
         partition_count: CountOf,
     ) -> None:
+        super().__init__()
         self.limits = limits
         self.topics = TopicIds(topic_ids)
         self.partition_count = partition_count
@@ -50,7 +52,6 @@ class GroupContext:
         """Whether anybody is, or is becoming, a member, as the families know it."""
         self._rng = rng
         self._full_until: dict[Family, float] = {}
-        self._journal: Journal | None = None
         self.epoch = -1
         """The leader epoch in which this replica leads, or led last."""
 
@@ -69,21 +70,6 @@ class GroupContext:
         self.topics.end()
         self.sessions.clear()
         self.alarms.clear()
-
-    @property
-    def leads(self) -> bool:
-        return self._journal is not None
-
-    @property
-    def journal(self) -> Journal:
-        assert self._journal is not None, "only a leader decides"
-        return self._journal
-
-    def now(self) -> float:
-        return self.journal.now()
-
-    def wall_ms(self) -> int:
-        return self.journal.wall_ms()
 
     def new_id(self, prefix: str) -> str:
         """An id that nobody has; it begins with ``prefix``, cut where that is long."""

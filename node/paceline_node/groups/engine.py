@@ -7,7 +7,6 @@ asked about groups of any family is in ``inspection.py``.
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 
@@ -32,9 +31,6 @@ from paceline_node.groups.transactional import TransactionalOffsets
 from paceline_node.groups.v1_groups import V1Groups
 from paceline_node.state_machines.machine import Entry, Journal
 
-_RETRY_S = 1.0
-_ALARMS_AT_ONCE = 20
-"""Groups that are looked at before others have their turn."""
 _START = "start"
 """Scope of a partition's first records."""
 
@@ -153,19 +149,7 @@ class GroupEngine:
     def on_alarm(self) -> None:
         """Some of what is due; what cannot be stored now is tried again in a second."""
         now = self._context.now()
-        asked: list[tuple[GroupKey, float]] = []
-        for _ in range(_ALARMS_AT_ONCE):
-            key = self._context.alarms.pop_due(now)
-            if key is None:
-                break
-            try:
-                again = self.policies[key.family].on_alarm(key)
-            except PacelineError:
-                again = now + _RETRY_S
-            if again != math.inf:
-                asked.append((key, max(again, now)))
-        for key, again in asked:  # after the others: who has more to do waits for its turn
-            self._context.alarms.ask(key, again)
+        self._context.alarms.ring(now, lambda key: self.policies[key.family].on_alarm(key))
         if self._sweep.next_at() <= now:
             self._sweep.look()
         if self._retention.next_at() <= now:

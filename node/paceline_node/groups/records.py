@@ -1,24 +1,14 @@
-"""The records of ``__groups``: keyed, so that compaction keeps the last of each key.
+"""The records of ``__groups`` (``keyed_records.py`` says how they are laid out).
 
-Key, big-endian; ``str`` is u16 length and UTF-8::
-
-     0    1    2
-    +----+----+-------------+------------+---------------+---------------------------------+
-    | u8 | u8 | str family  | str group  | str subject   | kinds 2 and 4 only:             |
-    | v1 |kind|             |            | (cursus topic)| str topic | i32 partition       |
-    +----+----+-------------+------------+---------------+---------------------------------+
-                                                         kind 4: | i64 producer id
-                                                         kind 5: | str member id
+Names of a key: family, group, subject (``cursus``: the topic), and behind them::
 
     kind 1  a group: its generation; behind those of its members that changed, in the same batch
-    kind 2  a committed offset of it
-    kind 3  the marker: this partition has begun (family, group and subject empty)
-    kind 4  an offset that an open transaction of the producer will commit
-    kind 5  a member of the group, and what it is assigned
+    kind 2  a committed offset of it                                | str topic | i32 partition
+    kind 3  the marker: this partition has begun (all names empty)
+    kind 4  an offset that an open transaction will commit          | as 2 | i64 producer id
+    kind 5  a member of the group, and what it is assigned          | str member id
 
-Value: u8 version (1), then the fields of :class:`Group`, :class:`Offset`, :class:`Begun`,
-:class:`Pending` or :class:`Seat` as a msgpack array, which grows at the end only. No value (null)
-forgets the key. A reader passes over kinds it does not know, and refuses versions it does not know.
+The values are :class:`Group`, :class:`Offset`, :class:`Begun`, :class:`Pending` and :class:`Seat`.
 
 Older versions wrote a group with all its members in one record, and so do the records that take
 over files. It is read as it is; the next change of the group stores its members apart.
@@ -28,24 +18,23 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
 from paceline.values import dataclass
 from paceline.wire.message import Message, Utf8
-from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey
 from paceline_node.settings.counts import OFFSET_METADATA
+from paceline_node.state_machines.keyed_records import KeyedRecords
 from paceline_node.state_machines.machine import Entry
 
-_VERSION = 1
-_U16 = struct.Struct(">H")
-_I32 = struct.Struct(">i")
+_RECORDS = KeyedRecords(GROUPS_TOPIC)
+_NOTHING = struct.Struct("")
+_PARTITION = struct.Struct(">i")
 _PENDING = struct.Struct(">iq")
-_VALUE_HEAD = bytes((_VERSION,))
 _PLACE_BYTES = OFFSET_METADATA.bound
 NO_TEXT = Utf8(b"")
-M = TypeVar("M", bound=Message)
 
 
 class Kind(enum.IntEnum):
@@ -206,8 +195,7 @@ class Change:
     value: Group | Offset | Begun | Pending | Seat | None
 
 
-_NOBODY = b"".join(_U16.pack(0) for _ in range(3))
-MARKER_KEY = bytes((_VERSION, Kind.MARKER)) + _NOBODY
+MARKER_KEY = _RECORDS.entry(Kind.MARKER, ("", "", ""), None).key
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -215,43 +203,31 @@ MARKER_KEY = bytes((_VERSION, Kind.MARKER)) + _NOBODY
 
 def group_entry(key: GroupKey, group: Group | None) -> Entry:
     """A group's new state, or that it is forgotten."""
-    return Entry(bytes((_VERSION, Kind.GROUP)) + _name(key), _value(group))
+    return _RECORDS.entry(Kind.GROUP, (key.family.value, key.group, key.subject), group)
 
 
 def seat_entry(key: GroupKey, member_id: str, seat: Seat | None) -> Entry:
     """A member of a group, or that it is none any more."""
-    head = bytes((_VERSION, Kind.MEMBER)) + _name(key)
-    return Entry(head + _text(member_id), _value(seat))
+    names = key.family.value, key.group, key.subject, member_id
+    return _RECORDS.entry(Kind.MEMBER, names, seat)
 
 
 def offset_entry(key: GroupKey, topic: str, partition: int, offset: Offset | None) -> Entry:
     """A committed offset, or that it is forgotten."""
-    head = bytes((_VERSION, Kind.OFFSET)) + _name(key)
-    return Entry(head + _text(topic) + _I32.pack(partition), _value(offset))
+    names = key.family.value, key.group, key.subject, topic
+    return _RECORDS.entry(Kind.OFFSET, names, offset, _PARTITION.pack(partition))
 
 
 def pending_entry(key: PendingKey, pending: Pending | None) -> Entry:
     """An offset of an open transaction, or that the transaction is over."""
-    head = bytes((_VERSION, Kind.PENDING)) + _name(key.group) + _text(key.topic)
-    return Entry(head + _PENDING.pack(key.partition, key.producer_id), _value(pending))
+    names = key.group.family.value, key.group.group, key.group.subject, key.topic
+    rest = _PENDING.pack(key.partition, key.producer_id)
+    return _RECORDS.entry(Kind.PENDING, names, pending, rest)
 
 
 def marker_entry(begun: Begun) -> Entry:
     """The first record of a partition."""
-    return Entry(MARKER_KEY, _value(begun))
-
-
-def _value(message: Message | None) -> bytes | None:
-    return None if message is None else _VALUE_HEAD + message.to_bytes()
-
-
-def _name(key: GroupKey) -> bytes:
-    return _text(key.family.value) + _text(key.group) + _text(key.subject)
-
-
-def _text(text: str) -> bytes:
-    raw = text.encode()
-    return _U16.pack(len(raw)) + raw
+    return _RECORDS.entry(Kind.MARKER, ("", "", ""), begun)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -262,74 +238,31 @@ def decode(entry: Entry) -> Change | None:
 
     Raises RemoteProtocolError naming what is wrong.
     """
-    key = entry.key
-    if len(key) < 2 or key[0] != _VERSION:
-        raise RemoteProtocolError(f"__groups: key {key[:16].hex()}, expected version {_VERSION}")
-    kind = key[1]
-    if kind == Kind.MARKER:
-        return Change(None, _read(Begun, entry.value))
-    if kind == Kind.GROUP:
-        return Change(_read_key(key)[0], _read(Group, entry.value))
+    key, value = entry
+    kind = _RECORDS.kind_of(key)
     if kind == Kind.OFFSET:
-        return Change(_offset_key(key), _read(Offset, entry.value))
-    if kind == Kind.PENDING:
-        return Change(_pending_key(key), _read(Pending, entry.value))
+        names, at = _RECORDS.names(key, 4)
+        (partition,) = _RECORDS.rest(_PARTITION, key, at)
+        name = OffsetKey(_group(names), names[3], partition)
+        return Change(name, _RECORDS.value(Offset, value))
+    if kind == Kind.GROUP:
+        return Change(_group(_RECORDS.names(key, 3)[0]), _RECORDS.value(Group, value))
     if kind == Kind.MEMBER:
-        return Change(_seat_key(key), _read(Seat, entry.value))
+        names, at = _RECORDS.names(key, 4)
+        _RECORDS.rest(_NOTHING, key, at)
+        return Change(SeatKey(_group(names), names[3]), _RECORDS.value(Seat, value))
+    if kind == Kind.PENDING:
+        names, at = _RECORDS.names(key, 4)
+        partition, producer_id = _RECORDS.rest(_PENDING, key, at)
+        pending = PendingKey(_group(names), names[3], partition, producer_id)
+        return Change(pending, _RECORDS.value(Pending, value))
+    if kind == Kind.MARKER:
+        return Change(None, _RECORDS.value(Begun, value))
     return None
 
 
-def _read(kind: type[M], value: bytes | None) -> M | None:
-    if value is None:
-        return None
-    if value[:1] != _VALUE_HEAD:
-        raise RemoteProtocolError(
-            f"__groups: {kind.__name__} of version {value[:1].hex()}, expected {_VERSION}"
-        )
-    return kind.from_bytes(memoryview(value)[1:])
-
-
-def _read_key(key: bytes) -> tuple[GroupKey, int]:
-    family, at = _take(key, 2)
-    group, at = _take(key, at)
-    subject, at = _take(key, at)
+def _group(names: list[str]) -> GroupKey:
     try:
-        return GroupKey(Family(family), group, subject), at
+        return GroupKey(Family(names[0]), names[1], names[2])
     except ValueError:
-        raise RemoteProtocolError(f"__groups: family {family!r}") from None
-
-
-def _offset_key(key: bytes) -> OffsetKey:
-    group, at = _read_key(key)
-    topic, at = _take(key, at)
-    if at + _I32.size != len(key):
-        raise RemoteProtocolError(f"__groups: offset key of {len(key)} bytes, expected {at + 4}")
-    return OffsetKey(group, topic, _I32.unpack_from(key, at)[0])
-
-
-def _pending_key(key: bytes) -> PendingKey:
-    group, at = _read_key(key)
-    topic, at = _take(key, at)
-    if at + _PENDING.size != len(key):
-        raise RemoteProtocolError(f"__groups: pending key of {len(key)} bytes, expected {at + 12}")
-    return PendingKey(group, topic, *_PENDING.unpack_from(key, at))
-
-
-def _seat_key(key: bytes) -> SeatKey:
-    group, at = _read_key(key)
-    member_id, at = _take(key, at)
-    if at != len(key):
-        raise RemoteProtocolError(f"__groups: member key of {len(key)} bytes, expected {at}")
-    return SeatKey(group, member_id)
-
-
-def _take(key: bytes, at: int) -> tuple[str, int]:
-    start = at + _U16.size
-    if start <= len(key):
-        end = start + _U16.unpack_from(key, at)[0]
-        if end <= len(key):
-            try:
-                return key[start:end].decode(), end
-            except UnicodeDecodeError as error:
-                raise RemoteProtocolError(f"__groups: key: {error}") from None
-    raise RemoteProtocolError(f"__groups: key of {len(key)} bytes is cut at byte {at}")
+        raise RemoteProtocolError(f"{GROUPS_TOPIC}: family {names[0]!r}") from None

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from paceline.errors import PacelineError
+
+_AT_ONCE = 20
+"""So many are woken before others have their turn."""
+_RETRY_S = 1.0
 K = TypeVar("K", bound=Hashable)
 
 
@@ -41,6 +46,22 @@ class Alarms(Generic[K]):
         name = heapq.heappop(self._heap)[2]
         del self._at[name]
         return name
+
+    def ring(self, now: float, wake: Callable[[K], float]) -> None:
+        """Wake some of those that are due. ``wake`` returns when the name wants to be woken again,
+        inf for never; where it cannot store what it has to, that is in a second."""
+        asked: list[tuple[K, float]] = []
+        for _ in range(_AT_ONCE):
+            name = self.pop_due(now)
+            if name is None:
+                break
+            try:
+                again = wake(name)
+            except PacelineError:
+                again = now + _RETRY_S
+            asked.append((name, max(again, now)))
+        for name, again in asked:  # after the others: who has more to do waits for its turn
+            self.ask(name, again)
 
     def clear(self) -> None:
         """Wake nobody."""

@@ -12,6 +12,7 @@ from paceline.errors import (
     TransactionTooLarge,
 )
 from paceline_node.state_machines.alarms import Alarms
+from paceline_node.state_machines.leading import Leading
 from paceline_node.state_machines.machine import EVERYTHING, Entry, Journal
 from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.eviction import evicted, given
@@ -33,15 +34,14 @@ _RECORD_BYTES_MAX = 8 * 1024 * 1024
 """Of an open transaction, so that its decision, which is a little larger, fits in a batch."""
 
 
-class TransactionContext:
-    """``journal`` is there while this replica leads, and only then is anything decided.
-
-    ``endings_changed`` is called when a transaction was prepared or completed. All writes are of
+class TransactionContext(Leading):
+    """``endings_changed`` is called when a transaction was prepared or completed. All writes are of
     one scope: an answer waits until whatever was decided before it is committed, whichever
     transaction that was about, as one record may decide many.
     """
 
     def __init__(self, limits: TransactionLimits, endings_changed: Callable[[], None]) -> None:
+        super().__init__()
         self.limits = limits
         self.store = TransactionStore()
         self.shares = IdShares(self.store)
@@ -49,7 +49,6 @@ class TransactionContext:
         self._active_at: dict[TransactionKey, float] = {}
         self._unwatched: list[TransactionKey] = []
         self._endings_changed = endings_changed
-        self._journal: Journal | None = None
         self._full_until: dict[Family, float] = {}
         """Until when nobody looks again for ids that nobody uses."""
 
@@ -93,21 +92,6 @@ class TransactionContext:
         self.shares.clear()
         self.alarms.clear()
         self._active_at.clear()
-
-    @property
-    def leads(self) -> bool:
-        return self._journal is not None
-
-    @property
-    def journal(self) -> Journal:
-        assert self._journal is not None, "only a leader decides"
-        return self._journal
-
-    def now(self) -> float:
-        return self.journal.now()
-
-    def wall_ms(self) -> int:
-        return self.journal.wall_ms()
 
     # --- state ------------------------------------------------------------------------------------
 

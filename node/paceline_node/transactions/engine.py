@@ -26,9 +26,6 @@ from paceline_node.transactions.sinks import SinkTransactions
 from paceline_node.transactions.staging import StagedTransactions
 from paceline_node.transactions.store import TransactionStore
 
-_ALARMS_AT_ONCE = 20
-_RETRY_S = 1.0
-
 
 class TransactionEngine:
     """See :class:`~paceline_node.state_machines.machine.Machine`. ``endings_changed`` is called
@@ -113,26 +110,23 @@ class TransactionEngine:
             self._context.watch_some()
             return
         now = self._context.now()
-        for _ in range(_ALARMS_AT_ONCE):
-            key = self._context.alarms.pop_due(now)
-            if key is None:
-                break
-            found = self._context.find(key)
-            if found is None or found.state is not State.ONGOING:
-                self._context.inactive(key)
-                continue
-            deadline = self._context.deadline(key)
-            if deadline > now:
-                self._context.alarms.ask(key, deadline)
-                continue
-            try:
-                is_lost = self._context.was_set_back(found)
-                reason = SET_BACK if is_lost else f"open for longer than {found.timeout_ms} ms"
-                self.producers.abort(key, reason)
-            except PacelineError:
-                self._context.alarms.ask(key, now + _RETRY_S)
+        self._context.alarms.ring(now, self._wake)
         if self._expiry.next_at() <= now:
             try:
                 self._expiry.look()
             except PacelineError:
                 self._expiry.begin()
+
+    def _wake(self, key: TransactionKey) -> float:
+        """Abort the transaction if it has been open for too long."""
+        found = self._context.find(key)
+        if found is None or found.state is not State.ONGOING:
+            self._context.inactive(key)
+            return math.inf
+        deadline = self._context.deadline(key)
+        if deadline <= self._context.now():
+            is_lost = self._context.was_set_back(found)
+            reason = SET_BACK if is_lost else f"open for longer than {found.timeout_ms} ms"
+            self.producers.abort(key, reason)
+            return math.inf
+        return deadline

@@ -1,43 +1,36 @@
-"""The records of ``__transactions``: keyed, so that compaction keeps the last of each key.
+"""The records of ``__transactions`` (``keyed_records.py`` says how they are laid out).
 
-Key, big-endian; ``str`` is u16 length and UTF-8::
-
-     0    1    2
-    +----+----+-------------+-----------+-----------------------------+
-    | u8 | u8 | str family  | str name  | kind 3 only:                |
-    | v1 |kind| (kind 2: "")| (or sink) | i64 serial | i32 number     |
-    +----+----+-------------+-----------+-----------------------------+
+Names of a key: family, and the id's name, and behind them::
 
     kind 1  a transactional id: its producer, and the transaction it is in
-    kind 2  a sink: which batch it committed last, which run may write
-    kind 3  a record staged in transaction ``serial`` of an id, appended only at commit
+    kind 2  a sink (it has no family): which batch it committed last, which run may write
+    kind 3  a record staged in an id's transaction ``serial``,      | i64 serial | i32 number
+            appended only at commit
     kind 4  of a family (the name is empty): where the epochs of its new ids begin
     kind 5  of an id: where its decided transaction needs nothing stored any more
 
-Value: u8 version (1), then the fields of :class:`Transaction`, :class:`Sink`, :class:`Staged`,
-:class:`Floor` or :class:`Marked` as a msgpack array, which grows at the end only. No value (null)
-forgets the key. A reader passes over kinds it does not know, and refuses versions it does not know.
+The values are :class:`Transaction`, :class:`Sink`, :class:`Staged`, :class:`Floor` and
+:class:`Marked`.
 """
 
 from __future__ import annotations
 
 import enum
 import struct
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
 from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.peer.names import GroupName, PartitionName
+from paceline_node.state_machines.keyed_records import KeyedRecords
 from paceline_node.state_machines.machine import Entry
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
+from paceline_node.transactions.keys import TRANSACTIONS_TOPIC
 
-_VERSION = 1
-_U16 = struct.Struct(">H")
+_RECORDS = KeyedRecords(TRANSACTIONS_TOPIC)
 _STAGED = struct.Struct(">qi")
-_VALUE_HEAD = bytes((_VERSION,))
-M = TypeVar("M", bound=Message)
 
 
 class Kind(enum.IntEnum):
@@ -264,41 +257,28 @@ class Change:
 
 def transaction_entry(key: TransactionKey, value: Transaction | None) -> Entry:
     """A transactional id's new state, or that it is forgotten."""
-    return Entry(_head(Kind.TRANSACTION, key.family.value, key.name), _value(value))
+    return _RECORDS.entry(Kind.TRANSACTION, (key.family.value, key.name), value)
 
 
 def sink_entry(sink: str, value: Sink | None) -> Entry:
     """A sink's new state, or that it is forgotten."""
-    return Entry(_head(Kind.SINK, "", sink), _value(value))
+    return _RECORDS.entry(Kind.SINK, ("", sink), value)
 
 
 def staged_entry(key: TransactionKey, serial: int, number: int, value: Staged | None) -> Entry:
     """A staged record, or that it is dropped."""
-    head = _head(Kind.STAGED, key.family.value, key.name)
-    return Entry(head + _STAGED.pack(serial, number), _value(value))
+    rest = _STAGED.pack(serial, number)
+    return _RECORDS.entry(Kind.STAGED, (key.family.value, key.name), value, rest)
 
 
 def floor_entry(family: Family, wire_epoch: int) -> Entry:
     """Where the epochs of new ids begin."""
-    return Entry(_head(Kind.FLOOR, family.value, ""), _value(Floor(wire_epoch)))
+    return _RECORDS.entry(Kind.FLOOR, (family.value, ""), Floor(wire_epoch))
 
 
 def marked_entry(key: TransactionKey, value: Marked | None) -> Entry:
     """Where the id's decided transaction is stored and marked, or that it does not matter."""
-    return Entry(_head(Kind.MARKED, key.family.value, key.name), _value(value))
-
-
-def _head(kind: Kind, family: str, name: str) -> bytes:
-    return bytes((_VERSION, kind)) + _text(family) + _text(name)
-
-
-def _value(message: Message | None) -> bytes | None:
-    return None if message is None else _VALUE_HEAD + message.to_bytes()
-
-
-def _text(text: str) -> bytes:
-    raw = text.encode()
-    return _U16.pack(len(raw)) + raw
+    return _RECORDS.entry(Kind.MARKED, (key.family.value, key.name), value)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -309,62 +289,28 @@ def decode(entry: Entry) -> Change | None:
 
     Raises RemoteProtocolError naming what is wrong.
     """
-    key = entry.key
-    if len(key) < 2 or key[0] != _VERSION:
-        raise RemoteProtocolError(
-            f"__transactions: key {key[:16].hex()}, expected version {_VERSION}"
-        )
-    match key[1]:
+    key, value = entry
+    match _RECORDS.kind_of(key):
         case Kind.TRANSACTION:
-            name, _ = _transaction_key(key)
-            return Change(name, _read(Transaction, entry.value))
+            return Change(_read_key(key)[0], _RECORDS.value(Transaction, value))
         case Kind.SINK:
-            _, at = _take(key, 2)
-            return Change(SinkKey(_take(key, at)[0]), _read(Sink, entry.value))
+            return Change(SinkKey(_RECORDS.names(key, 2)[0][1]), _RECORDS.value(Sink, value))
         case Kind.STAGED:
-            name, at = _transaction_key(key)
-            if at + _STAGED.size != len(key):
-                raise RemoteProtocolError(
-                    f"__transactions: staged key of {len(key)} bytes, expected {at + _STAGED.size}"
-                )
-            serial, number = _STAGED.unpack_from(key, at)
-            return Change(StagedKey(name, serial, number), _read(Staged, entry.value))
+            name, at = _read_key(key)
+            staged = StagedKey(name, *_RECORDS.rest(_STAGED, key, at))
+            return Change(staged, _RECORDS.value(Staged, value))
         case Kind.FLOOR:
-            of_family, _ = _transaction_key(key)
-            return Change(FloorKey(of_family.family), _read(Floor, entry.value))
+            return Change(FloorKey(_read_key(key)[0].family), _RECORDS.value(Floor, value))
         case Kind.MARKED:
-            name, _ = _transaction_key(key)
-            return Change(MarkedKey(name), _read(Marked, entry.value))
+            return Change(MarkedKey(_read_key(key)[0]), _RECORDS.value(Marked, value))
         case _:
             return None
 
 
-def _read(kind: type[M], value: bytes | None) -> M | None:
-    if value is None:
-        return None
-    if value[:1] != _VALUE_HEAD:
-        raise RemoteProtocolError(
-            f"__transactions: {kind.__name__} of version {value[:1].hex()}, expected {_VERSION}"
-        )
-    return kind.from_bytes(memoryview(value)[1:])
-
-
-def _transaction_key(key: bytes) -> tuple[TransactionKey, int]:
-    family, at = _take(key, 2)
-    name, at = _take(key, at)
+def _read_key(key: bytes) -> tuple[TransactionKey, int]:
+    """The id, and where its name ends."""
+    (family, name), at = _RECORDS.names(key, 2)
     try:
         return TransactionKey(Family(family), name), at
     except ValueError:
-        raise RemoteProtocolError(f"__transactions: family {family!r}") from None
-
-
-def _take(key: bytes, at: int) -> tuple[str, int]:
-    start = at + _U16.size
-    if start <= len(key):
-        end = start + _U16.unpack_from(key, at)[0]
-        if end <= len(key):
-            try:
-                return key[start:end].decode(), end
-            except UnicodeDecodeError as error:
-                raise RemoteProtocolError(f"__transactions: key: {error}") from None
-    raise RemoteProtocolError(f"__transactions: key of {len(key)} bytes is cut at byte {at}")
+        raise RemoteProtocolError(f"{TRANSACTIONS_TOPIC}: family {family!r}") from None
