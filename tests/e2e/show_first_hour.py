@@ -2,7 +2,7 @@
 
 It knows nothing but the text of a page: its blocks in order, each command typed into bash in tmux,
 each program saved and started. Left in OUT are the screen behind every command (``screens/``) and
-``report.md``: exit codes, the widest line that was printed, and what a page promises that did not
+``report.txt``: exit codes, the widest line that was printed, and what a page promises that did not
 come. Somebody has to look at the screens; ``test_docs.py`` compares without a terminal what can be
 compared.
 """
@@ -27,7 +27,7 @@ import click
 from tests.e2e.pages import Block, blocks, fits, steps
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/pages/tutorial.md")
+PAGES = ("README.md", str(Path("docs", "pages", "tutorial").with_suffix(".md")))
 COLUMNS, ROWS = 80, 24
 PROMPT = "$ "
 HANG_S = 1800.0
@@ -181,7 +181,7 @@ def report(out: Path, seen: Sequence[Seen]) -> None:
         absent = "; ".join(each.missing).replace("|", "\\|")
         where = f"[{each.page}:{each.line}](screens/{each.screen})"
         lines.append(f"| {where} | `{command}` | {each.exit_code} | {each.widest} | {absent} |")
-    (out / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (out / "report.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def own_environment(home: Path) -> dict[str, str]:
@@ -229,7 +229,7 @@ def main(out: Path, pages: tuple[str, ...]) -> None:
             paceline("purge", "--yes")
             shutil.rmtree(home)
     wrong = [each for each in seen if not each.is_right]
-    click.echo(f"{len(seen)} commands typed, {len(wrong)} to be looked at: {out / 'report.md'}")
+    click.echo(f"{len(seen)} commands typed, {len(wrong)} to be looked at: {out / 'report.txt'}")
     sys.exit(1 if wrong else 0)
 
 
