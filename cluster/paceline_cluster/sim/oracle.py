@@ -302,6 +302,11 @@ class Oracle:
             partition = self._hosted(node, newest, key)
             if partition is None:
                 continue
+            # Who is elected out of the ELR is compared with the others before it commits anything:
+            # its disk may be older than it can tell (controller/DESIGN 12).
+            is_compared = node not in registered.isr and registered.min_isr > 1
+            if is_compared and (node, key) in self.damaged:
+                continue
             # Of a damaged one, too: whoever has lost its end must have left the sets before. What
             # old marks made it withhold it has, and counts for again once it is proven.
             withholds = not partition.log.is_proven()
