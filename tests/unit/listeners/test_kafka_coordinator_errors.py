@@ -123,7 +123,7 @@ def call(version: int) -> Call:
 
 
 async def of_groups(api: CoordinatorApi, failing: Any) -> Any:
-    members = KafkaGroups(failing)
+    members = KafkaGroups(failing, failing)
     match api:
         case CoordinatorApi.JOIN_GROUP:
             return await members.join(groups.JoinGroupRequest(group_id="g"), call(5))
@@ -159,7 +159,7 @@ async def of_offsets(api: CoordinatorApi, failing: Any) -> Any:
             return await positions.delete(offsets.OffsetDeleteRequest(group_id="g"), call(0))
         case CoordinatorApi.FIND_COORDINATOR:
             find = cluster.FindCoordinatorRequest(key="t", key_type=1)
-            places = KafkaCluster(failing, failing, failing, failing)
+            places = KafkaCluster(failing, failing, failing, failing, failing)
             return await places.find_coordinator(find, call(3))
     return None
 

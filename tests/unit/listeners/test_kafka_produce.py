@@ -47,12 +47,8 @@ class Waiting:
     def check_epoch(self, _epoch: int) -> None:
         pass
 
-    def wall_ms(self) -> int:
+    def stamp_ms(self) -> int:
         return 10
-
-    @property
-    def host(self) -> Waiting:
-        return self
 
     @property
     def config(self) -> TopicConfig:

@@ -55,12 +55,8 @@ class Surroundings:
         def check_epoch(self, _epoch: int) -> None:
             pass
 
-        def wall_ms(self) -> int:
+        def stamp_ms(self) -> int:
             return 10
-
-        @property
-        def host(self) -> Surroundings.Parts:
-            return self
 
         @property
         def config(self) -> TopicConfig:
