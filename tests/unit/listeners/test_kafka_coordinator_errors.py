@@ -95,6 +95,9 @@ class Failing:
     def asked_offsets(self, *_: object) -> AskedOffsets:
         return AskedOffsets(lambda topic: True, self.has_partition, 4096)
 
+    def may_see_offsets(self, *_: object) -> Callable[[str], bool]:
+        return lambda topic: True
+
     def permit(self, *_: object) -> None:
         pass
 
