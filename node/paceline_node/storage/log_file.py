@@ -127,8 +127,10 @@ class LogFile:
 def _left(file: File, data: bytes, size: int, position: int) -> int:
     """Bytes that a read has still to give. One that comes upon a bad page in its middle gives what
     lies before it and fails nowhere; taken for the end of the file, that would look like a file
-    which somebody cut."""
-    return min(position + size, file.size()) - position - len(data) if len(data) < size else 0
+    which somebody cut. One that was cut while it was read, before where that began, has none."""
+    if len(data) >= size:
+        return 0
+    return max(0, min(position + size, file.size()) - position - len(data))
 
 
 def raw(file: File) -> File:

@@ -104,6 +104,8 @@ class MemoryFile:
 
     def _read(self, size: int, position: int) -> bytes:
         self._disk.raise_fault("read", self._path)
+        if size < 0 or position < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self._path)
         size = min(size, max(0, len(self.node.content) - position))
         found = self.node.readable(position, size)
         if size and not found:

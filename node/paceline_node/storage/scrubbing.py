@@ -109,7 +109,12 @@ async def scrub(
         visit=note,
         visit_hole=note_hole,
     )
-    position = (await scan.run()).position
+    try:
+        position = (await scan.run()).position
+    except OSError:
+        if log.version == version:
+            raise
+        return Scrubbed(end, size, ())  # the file was cut while it was read
     if position < size:
         # A hole reached to the end of the file, and the offsets that it stood for are good now. The
         # bytes behind are no part of the log: they must be neither kept nor appended to.
