@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from paceline.errors import AuthorizationFailed, ErrorCode
+from paceline.errors import ErrorCode
 from paceline.wire.batch import build_batch
 from paceline.wire.coordinator.codec import Ask, request_frame
 from paceline.wire.coordinator.messages import (
@@ -20,7 +20,15 @@ from paceline.wire.coordinator.messages import (
 )
 from paceline.wire.kafka import offsets, records, topics
 from paceline.wire.records import Record
-from paceline_node.security.principals import Operation, Policy, Principal, Resource, refuse
+from paceline_node.listeners.kafka.errors import FORBIDDEN
+from paceline_node.security.principals import (
+    Operation,
+    Policy,
+    Principal,
+    Resource,
+    ResourceKind,
+    refuse,
+)
 from tests.integration.node.consumer import ScriptedConsumer, registration
 from tests.integration.node.kafka_client import HANG_S, KafkaClient
 from tests.integration.node.nodes import RunningNode, cluster, lone_node
@@ -287,7 +295,7 @@ async def test_consumers_do_what_they_may(tmp_path) -> None:
         async with ScriptedConsumer(address) as consumer:
             told = await consumer.register(registration("a", "t"))
             assert told is not None
-            assert told.error == AuthorizationFailed.code
+            assert told.error == FORBIDDEN[ResourceKind.GROUP]
         async with ScriptedConsumer(address, 0) as consumer:
             await consumer.register(registration("a", auto_commit=0))
             start = await consumer.until(Ask.START)

@@ -115,11 +115,12 @@ class KafkaAcls:
         except PacelineError as error:
             for index in range(len(request.filters)):
                 errors.setdefault(index, error)
+        units = _ACLS_UNITS if deleted else 1  # there may be many filters where all are refused
         return wire.DeleteAclsResponse(
             filter_results=tuple(
                 [
                     _deletion(errors.get(index), deleted.get(index, ()))
-                    async for index in call.pace.each(range(len(request.filters)), _ACLS_UNITS)
+                    async for index in call.pace.each(range(len(request.filters)), units)
                 ]
             )
         )
