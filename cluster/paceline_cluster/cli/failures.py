@@ -28,6 +28,10 @@ _HINTS = {
         "'paceline topic list' and 'paceline topic describe NAME' show what there is"
     ),
     ErrorCode.GROUP_ID_NOT_FOUND: "'paceline group list' shows which groups there are",
+    ErrorCode.NON_EMPTY_GROUP: (
+        "end its members first; 'paceline group describe NAME' shows them, and "
+        "'paceline group evict NAME MEMBER' takes out one that hangs"
+    ),
     ErrorCode.USER_NOT_FOUND: "'paceline user list' shows which users there are",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "'paceline transaction list' shows which there are",
 }

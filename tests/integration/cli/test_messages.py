@@ -92,6 +92,11 @@ async def test_a_plan_names_the_members_that_are_in_its_way(
         async with client.consumer("orders", group="g") as consumer:
             assert (await anext(consumer)).value == b"a"
             assert await trio.to_thread.run_sync(cli.main, words) == Exit.OK
-    said = capfd.readouterr()
+            said = capfd.readouterr()
+            refused = await trio.to_thread.run_sync(cli.main, [*words, "--execute"])
     [member] = json.loads(said.out)["members"]
     assert f"--execute is refused while the group has members: {member}" in said.err
+    assert refused != Exit.OK
+    error = json.loads(capfd.readouterr().err)["error"]
+    assert "has members" in error["message"]
+    assert "paceline group evict NAME MEMBER" in error["hint"]
