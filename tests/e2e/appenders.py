@@ -82,19 +82,25 @@ class Node:
         self.most_shared = 0
         self._crew = crew
         self._appenders: dict[Appender, None] = {}
+        self._asked: set[Appender] = set()
         self._changed = trio.Event()
 
     def add(self, appender: Appender) -> None:
+        """Set it up here, also if it is here already."""
         appender.ready = False
         self._appenders[appender] = None
+        self._asked.discard(appender)
         self.notify()
+
+    def remove(self, appender: Appender) -> None:
+        self._appenders.pop(appender, None)
 
     def notify(self) -> None:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
 
     def _give_away(self, appender: Appender, host: str = "") -> None:
-        self._appenders.pop(appender, None)
+        self.remove(appender)
         self._crew.place(appender, host)
 
     async def run(self) -> None:
@@ -123,24 +129,24 @@ class Node:
             nursery.cancel_scope.cancel()
 
     async def _send(self, stream: trio.SocketStream) -> None:
-        asked: set[Appender] = set()
+        self._asked.clear()
         while True:
             changed = self._changed
             progress = False
             for appender in list(self._appenders):
-                if not appender.ready and appender not in asked:
-                    asked.add(appender)
+                if not appender.ready and appender not in self._asked:
+                    self._asked.add(appender)
                     await stream.send_all(m.encode(m.SetupAppend(appender.id, appender.name)))
                     progress = True
                 elif appender.ready:
-                    asked.discard(appender)
+                    self._asked.discard(appender)
                     if (block := appender.next_block()) is not None:
                         self.most_shared = max(
                             self.most_shared, sum(each.ready for each in self._appenders)
                         )
                         await stream.send_all(block)
                         progress = True
-            asked &= set(self._appenders)
+            self._asked &= set(self._appenders)
             if progress:
                 self._crew.tell()
             else:
@@ -180,6 +186,15 @@ class Crew:
                 node.add(appender)
                 return
         next(self._turn).add(appender)
+
+    def gather(self, number: int) -> None:
+        """Set every appender up at one node. Nothing of theirs may be under way: an answer on the
+        connection before would come too late."""
+        for appender in self.by_id.values():
+            assert appender.bounds[appender.sent] == appender.level, f"{appender.name} is writing"
+            for node in self.nodes:
+                node.remove(appender)
+            self.nodes[number].add(appender)
 
     @property
     def most_shared(self) -> int:

@@ -79,7 +79,8 @@ def app(cluster: Cluster, what: str, node: int, *words: str) -> Iterator[App]:
     errors = cluster.base / f"{'-'.join((what, *words))}.err"
     with errors.open("wb") as stderr:
         process = subprocess.Popen(
-            [sys.executable, str(APP), what, f"{host}:{port}", *words],
+            # Where the client's native code dies, a trace says in what call.
+            [sys.executable, "-X", "faulthandler", str(APP), what, f"{host}:{port}", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,

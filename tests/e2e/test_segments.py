@@ -145,7 +145,10 @@ async def _kill(
 
     for number in range(1, KILLS + 1):
         victim = rng.randrange(3)
+        await crew.until(lambda: all(each.ready for each in appenders) and sent() == levels())
         await _gather(client, victim)
+        # Who is not told to go elsewhere would learn it from its next block, one after the other.
+        crew.gather(victim)
         await crew.until(lambda: all(each.ready for each in appenders))
         allowed, more = (EVENTS * end // (2 * KILLS + 2) for end in (2 * number, 2 * number + 1))
         before = stored()
