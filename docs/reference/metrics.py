@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from docs.reference.markdown import code, line, table, whole
-from paceline_node.observe.cursus_names import cursus_families
-from paceline_node.observe.instruments import Family, Kind
+from paceline_node.observe.cursus_metric_names import cursus_families
+from paceline_node.observe.metric_types import Family, Kind
 from paceline_node.observe.metrics import Gauge, Metrics, Total
 
 _INTRO = """

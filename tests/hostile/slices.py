@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import trio
 
-from paceline_node.observe.slices import SliceMeter
+from paceline_node.observe.loop_slices import SliceMeter
 
 HELD_S = 0.5
 """A step of this much processor time holds the loop. Handlers aim at a fiftieth of it; a slow or

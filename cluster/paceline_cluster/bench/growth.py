@@ -24,7 +24,7 @@ from paceline.wire.batch_header import read_header
 from paceline.wire.peer.names import PartitionName
 from paceline.wire.records import Record
 from paceline_cluster.bench.figures import Aim, Figure
-from paceline_node.app import garbage
+from paceline_node.app import garbage_collector
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, SyncRequest
 from paceline_node.groups.keys import Family as GroupFamily
@@ -312,7 +312,7 @@ def producers(count: int) -> Iterator[Growth]:
 
 def measure() -> Iterator[Growth]:
     """All of it."""
-    garbage.watch()  # as a node does when it has started
+    garbage_collector.watch()  # as a node does when it has started
     gc.callbacks.append(collector)
     for work, counts in (
         (members, MEMBERS),

@@ -22,10 +22,10 @@ from paceline_node.controller.image import Image
 from paceline_node.controller.partition_change import RECOVERY_UNCONFIRMED
 from paceline_node.controller.raft_types import Member
 from paceline_node.controller.records import PartitionRegistration
+from paceline_node.loop_turns import MOST_UNITS
 from paceline_node.replication.leader import LeaderState
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.replication.replica import Replica
-from paceline_node.turns import MOST_UNITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ from paceline_node.app.client_listeners import ClientListeners
 from paceline_node.app.groups import GroupMachines
 from paceline_node.app.housekeeping import Housekeeping
 from paceline_node.app.incarnation_file import IncarnationFile
+from paceline_node.app.keyvalue import table_machines
 from paceline_node.app.login import make_authenticator
 from paceline_node.app.metadata import Metadata
-from paceline_node.app.metering import (
+from paceline_node.app.metric_sources import (
     meter_groups,
     meter_metadata,
     meter_peers,
@@ -33,14 +34,14 @@ from paceline_node.app.metering import (
     watch_images,
 )
 from paceline_node.app.peering import Peering
-from paceline_node.app.replicas import replication_settings
-from paceline_node.app.tables import table_machines
+from paceline_node.app.replication import replication_settings
 from paceline_node.app.tls import NodeTls
 from paceline_node.app.transactions import TransactionMachines
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.lifecycle import Identity, Lifecycle, LifecycleTiming
 from paceline_node.env import Env, is_full
 from paceline_node.listeners.serving import BoundListener
+from paceline_node.loop_turns import Turns
 from paceline_node.observe.metrics import Metrics
 from paceline_node.observe.watchdog import LoopWatchdog
 from paceline_node.replication.hosted import refs
@@ -59,7 +60,6 @@ from paceline_node.services.tables import TableService
 from paceline_node.settings import ListenerKind, LiveSettings, SliceClock
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Verdict
-from paceline_node.turns import Turns
 
 SOFTWARE = f"paceline/{__version__}"
 _CLOSE_S = 30.0

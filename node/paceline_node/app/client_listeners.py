@@ -13,10 +13,11 @@ from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.segment.server import ServerLimits
 from paceline_node.app.cursus import make_cursus
-from paceline_node.app.descriptors import shares
+from paceline_node.app.descriptor_limits import shares
 from paceline_node.app.node_pages import NodePages
 from paceline_node.app.pravega import PravegaParts
 from paceline_node.app.tls import NodeTls
+from paceline_node.client_memory import ClientMemory
 from paceline_node.http.server import HttpServer
 from paceline_node.listeners.cursus.listener import PeerHandler
 from paceline_node.listeners.kafka.connection import KafkaLimits
@@ -43,7 +44,6 @@ from paceline_node.listeners.v1.listener import V1Listener, V1Settings
 from paceline_node.listeners.v1.records import RecordLimits, V1Records
 from paceline_node.listeners.v1.replicas import V1Replicas
 from paceline_node.listeners.v1.routing import Router
-from paceline_node.memory import ClientMemory
 from paceline_node.net.accepting import AcceptGate, OpenConnections
 from paceline_node.net.framestream import Payload
 from paceline_node.net.network import RealDescriptors

@@ -15,6 +15,7 @@ from paceline.wire.peer.cursus import (
     CursusPositionAsked,
     CursusRecordsAsked,
 )
+from paceline_node.client_memory import ClientMemory
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.cluster import CursusCluster
 from paceline_node.listeners.cursus.coordinators import Coordinators
@@ -27,7 +28,6 @@ from paceline_node.listeners.cursus.readers import GroupReaders
 from paceline_node.listeners.cursus.reads import CursusReads
 from paceline_node.listeners.cursus.topics import CursusTopics
 from paceline_node.listeners.cursus.transactions import CursusTransactions
-from paceline_node.memory import ClientMemory
 from paceline_node.observe.metrics import Metrics
 from paceline_node.services.broker_services import BrokerServices
 from paceline_node.services.event_streams import EventStreams

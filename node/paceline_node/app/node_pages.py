@@ -8,8 +8,9 @@ from http import HTTPStatus
 import trio
 
 from paceline_node.app.cursus import health_checks
-from paceline_node.app.cursus_metering import collect_for_cursus
+from paceline_node.app.cursus_metric_sources import collect_for_cursus
 from paceline_node.app.tls import NodeTls, date_of
+from paceline_node.client_memory import ClientMemory, Holding
 from paceline_node.env import Host
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.pages import Scrapes, metrics_page, standard_pages
@@ -17,8 +18,7 @@ from paceline_node.http.server import HttpLimits, HttpServer, PageMaker, StreamH
 from paceline_node.listeners.cursus.listener import CursusListener
 from paceline_node.listeners.native.listener import NativeService
 from paceline_node.listeners.serving import Client
-from paceline_node.memory import ClientMemory, Holding
-from paceline_node.observe.instruments import Family
+from paceline_node.observe.metric_types import Family
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import Principal

@@ -20,9 +20,9 @@ import structlog
 import trio
 
 from paceline.errors import ConfigurationError, PacelineError, StorageError
-from paceline_node.app import garbage
+from paceline_node.app import garbage_collector
 from paceline_node.app.boot import DirectoryInUse
-from paceline_node.app.descriptors import raise_limit, shares
+from paceline_node.app.descriptor_limits import raise_limit, shares
 from paceline_node.app.node import Node
 from paceline_node.env import Env, RealHost
 from paceline_node.listeners.serving import PortInUse
@@ -143,7 +143,7 @@ def _run(
     threshold = configure_logs(
         level=settings.logging.level.value, format=settings.logging.format.value
     )
-    garbage.watch()
+    garbage_collector.watch()
     try:
         trio.run(
             _serve, settings, make_env, read, threshold, clock=clock, strict_exception_groups=True

@@ -13,8 +13,8 @@ import structlog
 from paceline.errors import ConfigurationError
 from paceline.values import dataclass
 from paceline_node.env import Env
-from paceline_node.net.door import Door
-from paceline_node.net.secure import Handshakes
+from paceline_node.net.tls_acceptor import TlsAcceptor
+from paceline_node.net.tls_handshake import Handshakes
 from paceline_node.peers.channel import PeerTls
 from paceline_node.security.names import Rule, parse_rules, principal_of
 from paceline_node.security.principals import Principal
@@ -57,13 +57,13 @@ class NodeTls:
         self.peers = None if self._loaded.peers is None else PeerTls(self._peer_contexts)
         """How this node and others reach each other; None where they do not encrypt."""
 
-    def door(self, listener: Listener) -> Door | None:
+    def door(self, listener: Listener) -> TlsAcceptor | None:
         """What connections of a client listener go through; None where they are not encrypted."""
         if not listener.tls:
             return None
         auth = self._live.current.client_auth(listener)
         key = (_ALPN.get(listener.kind, ()), auth)
-        return Door(
+        return TlsAcceptor(
             listener.kind.value,
             lambda: self._loaded.contexts[key],
             self._handshakes,

@@ -27,6 +27,7 @@ from paceline.errors import (
     UnknownMember,
 )
 from paceline.values import dataclass
+from paceline_node.detailed_errors import NotOwner, Regression, StaleGeneration
 from paceline_node.groups.broker_assigned import BrokerAssigned
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey
@@ -35,7 +36,6 @@ from paceline_node.groups.offsets import Commit, OffsetBook, OffsetRule
 from paceline_node.groups.pieces import latest
 from paceline_node.groups.records import Group, Member, Phase
 from paceline_node.groups.store import GroupStore
-from paceline_node.refusals import NotOwner, Regression, StaleGeneration
 
 _SWEEP = 0.1
 """Part of a session's time-out by which a look for silent members comes late, so that those who

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from paceline.assignors.streams import Dealer, Portion
 from paceline.wire.consumer_protocol import Assignment
 from paceline_node.groups.driven_state import WHITELIST, DrivenGroup, Numbers, Share
-from paceline_node.stretches import Work
+from paceline_node.sliced_work import Work
 
 SHARES_MAX = 32767
 """Partitions of one consumer: its Start counts them with 16 bits."""

@@ -18,7 +18,7 @@ from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.read_topics import reading
 from paceline_node.groups.records import Group, Member, Phase, Seat
 from paceline_node.groups.seating import Ready, make_ready
-from paceline_node.stretches import Work
+from paceline_node.sliced_work import Work
 
 UNITS_AT_ONCE = 200
 """Two for each member: a few milliseconds."""

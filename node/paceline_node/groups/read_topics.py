@@ -14,7 +14,7 @@ from paceline.errors import PacelineError
 from paceline.wire.consumer_protocol import assigned_topics
 from paceline_node.groups.records import Group, ReadTopic
 from paceline_node.groups.topic_ids import TopicIds
-from paceline_node.stretches import Work
+from paceline_node.sliced_work import Work
 
 _NOTED_MAX = 1000
 """More would make every record of the group large."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from paceline.errors import InvalidRequest
-from paceline_node.stretches import Work, at_once
+from paceline_node.sliced_work import Work, at_once
 
 PATTERN_BYTES_MAX = 255
 _DEPTH_MAX = 20

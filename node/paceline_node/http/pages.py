@@ -9,13 +9,13 @@ from http import HTTPStatus
 
 import trio
 
+from paceline_node.client_memory import ClientMemory
 from paceline_node.env import RunBlocking
-from paceline_node.http.lazy import load
+from paceline_node.http.lazy_imports import load
 from paceline_node.http.server import Page, PageMaker
-from paceline_node.memory import ClientMemory
-from paceline_node.observe.instruments import Family
+from paceline_node.loop_turns import Turns
+from paceline_node.observe.metric_types import Family
 from paceline_node.security.principals import Principal
-from paceline_node.turns import Turns
 
 
 class Scrapes:

@@ -19,12 +19,12 @@ import trio
 
 from paceline.errors import AuthorizationFailed
 from paceline.values import dataclass
-from paceline_node.http.lazy import load
-from paceline_node.memory import FREE_BYTES, ClientMemory, Holding
+from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding
+from paceline_node.http.lazy_imports import load
 from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve
-from paceline_node.net.crowd import address_of
-from paceline_node.net.door import ClearText, Door
-from paceline_node.observe.sparing import SparingLog
+from paceline_node.net.connection_limit import address_of
+from paceline_node.net.tls_acceptor import ClearText, TlsAcceptor
+from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS, Principal
 from paceline_node.settings.limits import LimitSettings
@@ -93,7 +93,7 @@ class HttpServer:
         self._browsers = browsers or BrowserCheck()
         self._limits = limits or HttpLimits()
         self._log = structlog.get_logger(component="http")
-        self._strangers = SparingLog()
+        self._strangers = RateLimitedLog()
 
     async def run(
         self,
@@ -101,7 +101,7 @@ class HttpServer:
         *,
         gate: AcceptGate | None = None,
         opened: OpenConnections | None = None,
-        door: Door | None = None,
+        door: TlsAcceptor | None = None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve those whom the door lets in until cancelled; closes the listeners and all
@@ -122,7 +122,7 @@ class HttpServer:
             )
             task_status.started()
 
-    async def _enter(self, door: Door, stream: trio.abc.Stream) -> None:
+    async def _enter(self, door: TlsAcceptor, stream: trio.abc.Stream) -> None:
         entered: tuple[trio.abc.Stream, Principal] | None = None
         async with contained("http", "browser or program", self._strangers):
             entered = await door.enter(stream)

@@ -13,7 +13,7 @@ import trio
 import trio_websocket
 
 from paceline.wire.frame import LENGTH_BYTES
-from paceline_node.memory import Holding, Portion
+from paceline_node.client_memory import Holding, Portion
 from paceline_node.net.deadlines import arrival_s
 from paceline_node.security.principals import Principal
 

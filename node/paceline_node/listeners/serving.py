@@ -12,12 +12,12 @@ import trio
 from paceline.errors import RequestTimedOut
 from paceline.types import NodeId
 from paceline.values import dataclass
+from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding, source_of, unlimited
 from paceline_node.env import Network
-from paceline_node.memory import FREE_BYTES, ClientMemory, Holding, source_of, unlimited
 from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve
-from paceline_node.net.door import ClearText, Door
-from paceline_node.net.leaving import plain_of
-from paceline_node.observe.sparing import SparingLog
+from paceline_node.net.disconnects import plain_of
+from paceline_node.net.tls_acceptor import ClearText, TlsAcceptor
+from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.security.acls import host_of
 from paceline_node.security.principals import ANONYMOUS, Principal, Proof
 from paceline_node.settings import Listener, Login
@@ -115,7 +115,7 @@ async def serve_clients(
     taken."""
     kind = bound.config.kind.value
     task_name = f"{kind} connection"
-    log = SparingLog()
+    log = RateLimitedLog()
 
     async def one(stream: trio.abc.Stream) -> None:
         client = client_of(stream)
@@ -140,7 +140,7 @@ async def serve_clients(
     )
 
 
-def behind(door: Door, handle: Serve) -> Serve:
+def behind(door: TlsAcceptor, handle: Serve) -> Serve:
     """``handle``, for those whom the door lets in: as whom their certificate names."""
 
     async def admitted(stream: trio.abc.Stream, client: Client) -> None:

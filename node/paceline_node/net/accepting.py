@@ -16,9 +16,9 @@ from typing import Protocol
 import structlog
 import trio
 
-from paceline_node.net.crowd import Crowd, address_of
-from paceline_node.net.leaving import ClientStream, Leaving, Look
-from paceline_node.observe.sparing import SparingLog
+from paceline_node.net.connection_limit import Crowd, address_of
+from paceline_node.net.disconnects import ClientStream, Disconnects, Look
+from paceline_node.observe.rate_limited_log import RateLimitedLog
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S = 0.1
@@ -63,7 +63,7 @@ class OpenConnections:
 
 
 @asynccontextmanager
-async def contained(protocol: str, client: str, log: SparingLog) -> AsyncIterator[None]:
+async def contained(protocol: str, client: str, log: RateLimitedLog) -> AsyncIterator[None]:
     """Around the service of one client's connection, which must not end the others': whatever it
     fails with is logged, a broken invariant too. (The simulator makes it end the run.)"""
     try:
@@ -94,10 +94,10 @@ class _Accepting:
         self._places = trio.Semaphore(max_connections)
         self._gate = gate
         self._opened = opened
-        self._leaving = Leaving()
+        self._leaving = Disconnects()
         self._paused = False
         self._log = structlog.get_logger(component="accept")
-        self._sparing = SparingLog(component="accept")
+        self._sparing = RateLimitedLog(component="accept")
 
     async def accept_from(self, listener: trio.abc.Listener[trio.abc.Stream]) -> None:
         async with listener:
@@ -196,8 +196,9 @@ async def serve(
     The listeners and every stream are closed at the end. ``handle`` must not raise for what a
     client does. While ``max_connections`` are open, while the gate is closed and after a shortage
     error, further connections wait, unless one that is open makes room: such as have been silent
-    for ``idle_s``, and of an address that has most of all (``crowd.py``). Other errors of accept
-    are raised. ``opened`` counts the connections; ``look`` is shown what a client says first.
+    for ``idle_s``, and of an address that has most of all (``connection_limit.py``). Other errors
+    of accept are raised. ``opened`` counts the connections; ``look`` is shown what a client says
+    first.
     """
     async with trio.open_nursery() as nursery:
         accepting = _Accepting(

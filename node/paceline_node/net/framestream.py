@@ -21,10 +21,10 @@ from paceline.values import dataclass
 from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, Frame, encode_error, encode_head
 from paceline.wire.framebuffer import FrameBuffer
 from paceline.wire.message import Message, Packed
+from paceline_node.client_memory import Holding, Portion
 from paceline_node.env import Bytes
-from paceline_node.memory import Holding, Portion
-from paceline_node.net.burst import Burst
 from paceline_node.net.deadlines import arrival_s
+from paceline_node.net.frame_bursts import Burst
 from paceline_node.net.transport import FilePart, advance, ended_early, transport_for, unreadable
 
 Chunk = Bytes | FilePart

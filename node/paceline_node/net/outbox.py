@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import trio
 
-from paceline_node.memory import Portion
+from paceline_node.client_memory import Portion
 from paceline_node.net.transport import FilePart, Transport
 
 Part = bytes | bytearray | memoryview | FilePart

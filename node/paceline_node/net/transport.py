@@ -18,7 +18,7 @@ import trio
 from paceline.errors import CorruptMessage
 from paceline.values import dataclass
 from paceline_node.env import Bytes, ReadableFile
-from paceline_node.net.leaving import ClientStream, Leaving
+from paceline_node.net.disconnects import ClientStream, Disconnects
 
 _JOIN_BYTES = 64 * 1024
 _READ_BYTES = 1024 * 1024  # a piece of a file: read, sent or probed at once
@@ -138,7 +138,7 @@ class SocketTransport:
     """A plain TCP (or Unix) socket: ``readv``, ``writev`` and ``sendfile`` on its descriptor. With
     ``leaving``, its end is told when there is a turn."""
 
-    def __init__(self, stream: trio.SocketStream, leaving: Leaving | None = None) -> None:
+    def __init__(self, stream: trio.SocketStream, leaving: Disconnects | None = None) -> None:
         self._socket = stream.socket
         self._leaving = leaving
         self._more = False  # the last receive filled all targets: more is likely there

@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from paceline_node.observe.instruments import Family, HistogramSample, Kind
+from paceline_node.observe.metric_types import Family, HistogramSample, Kind
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from paceline.errors import ErrorCode
 from paceline.values import dataclass
-from paceline_node.observe.instruments import (
+from paceline_node.observe.metric_types import (
     Counter,
     Counters,
     Family,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import structlog
 import trio
 
-from paceline_node.observe.slices import SliceMeter
+from paceline_node.observe.loop_slices import SliceMeter
 
 INTERVAL_S = 0.2
 """Every waking of an idle process costs 0.2 to 0.3 ms of CPU; what lasts longer is always seen."""

@@ -10,7 +10,7 @@ import trio
 from paceline.errors import AuthenticationFailed
 from paceline.types import NodeId
 from paceline.values import dataclass
-from paceline_node.net.secure import Handshakes
+from paceline_node.net.tls_handshake import Handshakes
 from paceline_node.security.names import nodes_of
 from paceline_node.security.tls import PeerContexts
 

@@ -11,7 +11,7 @@ from paceline.wire.frame import Frame, Kind
 from paceline.wire.message import Message
 from paceline_node.env import Env
 from paceline_node.net.framestream import FrameStream
-from paceline_node.net.secure import HandshakeFailed
+from paceline_node.net.tls_handshake import HandshakeFailed
 from paceline_node.peers.auth import Identity, Initiator, Lane, Peer, Secret
 from paceline_node.peers.channel import Channel, PeerTls
 from paceline_node.peers.handshake import initiate

@@ -23,7 +23,7 @@ from paceline.wire.peer.api import PeerApi
 from paceline_node.env import Env
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.net.framestream import Chunk, FrameStream, total_size
-from paceline_node.net.secure import HandshakeFailed
+from paceline_node.net.tls_handshake import HandshakeFailed
 from paceline_node.peers.auth import Identity, Initiator, Lane, Secret
 from paceline_node.peers.channel import Channel, PeerTls
 from paceline_node.peers.handshake import initiate

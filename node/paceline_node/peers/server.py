@@ -35,10 +35,10 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.hello import MAX_HANDSHAKE_FRAME_BYTES
 from paceline_node.env import Env
 from paceline_node.net.accepting import AcceptGate, contained, serve
-from paceline_node.net.crowd import address_of
+from paceline_node.net.connection_limit import address_of
 from paceline_node.net.framestream import Chunk, FrameStream, OutboxLimits, Payload
-from paceline_node.net.secure import HandshakeFailed
-from paceline_node.observe.sparing import SparingLog
+from paceline_node.net.tls_handshake import HandshakeFailed
+from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.peers.auth import Acceptor, Identity, Lane, Peer, Secret
 from paceline_node.peers.channel import Channel, PeerTls
 from paceline_node.peers.handshake import accept
@@ -204,7 +204,7 @@ class PeerServer:
         self._sessions: dict[Session, None] = {}  # in the order they came
         self._unproved: dict[Stranger, None] = {}  # likewise
         self._log = structlog.get_logger(component="peers", node=identity.node_id)
-        self._strangers = SparingLog(component="peers", node=identity.node_id)
+        self._strangers = RateLimitedLog(component="peers", node=identity.node_id)
         self.on_open = on_open
         self.on_close = on_close
 

@@ -19,8 +19,8 @@ from paceline.types import BrokerEpoch, NodeId
 from paceline.values import dataclass
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
-from paceline_node.net.burst import Burst
 from paceline_node.net.deadlines import Deadlines
+from paceline_node.net.frame_bursts import Burst
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session

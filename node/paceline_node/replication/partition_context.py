@@ -9,8 +9,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from paceline.types import LeaderEpoch, NodeId
 from paceline.values import dataclass
 from paceline_node.env import Env
-from paceline_node.net.burst import Burst
 from paceline_node.net.deadlines import Deadlines
+from paceline_node.net.frame_bursts import Burst
 from paceline_node.observe.metrics import TopicTraffic
 from paceline_node.replication.admission import Admission
 from paceline_node.replication.producer_quota import ProducerShares

@@ -13,6 +13,7 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.limits import GroupLimits
+from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.replication.hosted import PartitionTable
 from paceline_node.security.principals import Policy
@@ -39,7 +40,6 @@ from paceline_node.services.trimming import TrimService
 from paceline_node.services.users import UserService
 from paceline_node.state_machines.topic import StateTopic
 from paceline_node.transactions.engine import TransactionEngine
-from paceline_node.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from paceline.types import NO_EPOCH, NO_NODE
 from paceline.wire.native import data
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.records import PartitionRegistration
+from paceline_node.loop_turns import Turns
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.records import RecordService
 from paceline_node.services.topics import TopicService
-from paceline_node.stretches import Work
-from paceline_node.turns import Turns
+from paceline_node.sliced_work import Work
 
 
 class DescriptionService:

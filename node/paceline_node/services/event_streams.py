@@ -19,9 +19,9 @@ from paceline.types import Acks, Isolation, OffsetSpec
 from paceline.wire.batch import read_header, verify
 from paceline.wire.records import Record, decode_records, encode_headers
 from paceline_node.env import Env
-from paceline_node.numbered_records import Number, SequencedRecords
 from paceline_node.replication.lookups import find_offset
 from paceline_node.replication.partition import Partition, ProduceResult
+from paceline_node.sequence_numbers import Number, SequencedRecords
 from paceline_node.services.answer import Answer
 from paceline_node.services.batch_sizes import check_sizes
 from paceline_node.services.stream_index import StreamIndex, snapshot_batch

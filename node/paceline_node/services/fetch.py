@@ -22,15 +22,15 @@ from paceline.errors import CorruptMessage, PacelineError
 from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, TopicId
 from paceline.values import dataclass
 from paceline_node.env import Env
+from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.replication.older_reads import read_older
 from paceline_node.replication.partition import Partition, ReadResult
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.open_reads import ReadableTopic
 from paceline_node.services.records import RecordService, Refused
+from paceline_node.sliced_work import Work, at_once
 from paceline_node.storage.tiers import InOlderTier
-from paceline_node.stretches import Work, at_once
-from paceline_node.turns import Turns
 
 __all__ = [
     "FetchLimits",

@@ -30,6 +30,7 @@ from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_ids import UNBOUND
 from paceline_node.groups.v1_groups import v1_key
+from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
 from paceline_node.services.asked_offsets import AskedOffsets
@@ -41,7 +42,6 @@ from paceline_node.services.v1_groups import V1Group
 from paceline_node.settings.addresses import kind_of_endpoint
 from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.topic import StateTopic
-from paceline_node.turns import Turns
 
 KAFKA = Family.KAFKA.value
 CURSUS = Family.CURSUS.value

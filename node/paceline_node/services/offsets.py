@@ -13,13 +13,13 @@ import trio
 
 from paceline.errors import PacelineError
 from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, OffsetSpec
+from paceline_node.loop_turns import Turns
 from paceline_node.replication import lookups
 from paceline_node.replication.lookups import FoundOffset, TimesNotKnown
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.records import RecordService, Refused
-from paceline_node.stretches import Work, at_once
-from paceline_node.turns import Turns
+from paceline_node.sliced_work import Work, at_once
 
 __all__ = ["Ends", "FoundOffset", "OffsetService", "Outcome", "Query"]
 

@@ -15,10 +15,10 @@ from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey, TopicAndNu
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.pieces import pieces
 from paceline_node.groups.store import GroupStore
+from paceline_node.loop_turns import Turns
+from paceline_node.sliced_work import Work
 from paceline_node.state_machines.machine import Deferred
 from paceline_node.state_machines.topic import StateTopic
-from paceline_node.stretches import Work
-from paceline_node.turns import Turns
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline_node.numbered_records import SequencedRecords
+from paceline_node.sequence_numbers import SequencedRecords
 from paceline_node.services.records import RecordService
 from paceline_node.services.sequenced_records import Appended, RecordsWish, SequencedAppender
 

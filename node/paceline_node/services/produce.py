@@ -27,6 +27,7 @@ from paceline.types import NO_EPOCH, Acks, LeaderEpoch
 from paceline.wire.batch import CLIENT_ATTRIBUTES
 from paceline.wire.batch_header import BatchHeader
 from paceline_node.env import Env
+from paceline_node.loop_turns import Turns
 from paceline_node.replication.partition import Done, Partition, ProduceResult
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.batch_sizes import check_sizes
@@ -39,9 +40,8 @@ from paceline_node.services.transactional_produce import (
     TransactionalProduce,
 )
 from paceline_node.services.transactions import TransactionService
-from paceline_node.stretches import Work
+from paceline_node.sliced_work import Work
 from paceline_node.transaction_names import TransactionKey
-from paceline_node.turns import Turns
 
 BYTES_PER_UNIT = 64 * 1024
 """Checking and writing so much costs as much as anything else that counts for one."""

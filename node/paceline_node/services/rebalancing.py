@@ -24,9 +24,9 @@ from paceline_node.groups.driven_rounds import Beginning
 from paceline_node.groups.driven_state import Plan, RoundsDue
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GroupKey, TopicAndNumber
+from paceline_node.loop_turns import SLICE_UNITS, Turns
 from paceline_node.services.bounds import BoundsService
 from paceline_node.services.groups import GroupService
-from paceline_node.turns import SLICE_UNITS, Turns
 
 WORKERS = 4
 PARTITION = 0

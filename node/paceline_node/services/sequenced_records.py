@@ -15,14 +15,14 @@ from paceline.types import Acks
 from paceline.values import dataclass
 from paceline.wire.batch import BatchHeader
 from paceline_node.env import Env
-from paceline_node.numbered_records import Number, Rule, SequencedRecords
+from paceline_node.loop_turns import Turns
 from paceline_node.replication.partition import Partition, ProduceResult
+from paceline_node.sequence_numbers import Number, Rule, SequencedRecords
 from paceline_node.services.answer import Answer
 from paceline_node.services.batch_sizes import check_sizes
+from paceline_node.sliced_work import at_once
 from paceline_node.storage.sequenced_batches import BuiltBatch, build_batches
 from paceline_node.storage.sequenced_records import select_new, selecting
-from paceline_node.stretches import at_once
-from paceline_node.turns import Turns
 
 _PART_BYTES = 1024 * 1024
 _PART_BATCHES = 250

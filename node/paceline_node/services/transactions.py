@@ -33,6 +33,7 @@ from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.controller.image import Broker, Image
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
+from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
 from paceline_node.services.acted_in import ActedIn
@@ -51,9 +52,9 @@ from paceline_node.services.transaction_views import (
     staged_record,
 )
 from paceline_node.settings.addresses import kind_of_endpoint
+from paceline_node.sliced_work import Work
 from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.topic import StateTopic
-from paceline_node.stretches import Work
 from paceline_node.transaction_names import ProducerIdentity, TransactionKey
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import PARTITION, TRANSACTIONS_TOPIC
@@ -65,7 +66,6 @@ from paceline_node.transactions.records import (
     Transaction,
 )
 from paceline_node.transactions.sinks import Attempt, SinkTransaction
-from paceline_node.turns import Turns
 
 R = TypeVar("R")
 _AT_A_TIME = 200

@@ -7,7 +7,7 @@ change a bound take their default and their text from here, code with a fixed bo
 each row and looks whether others go on.
 
 What one message may hold is no row: codecs bound that. How much memory, and for how long, is
-another account (``memory.py``).
+another account (``client_memory.py``).
 """
 
 from __future__ import annotations

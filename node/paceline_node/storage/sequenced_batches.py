@@ -22,7 +22,7 @@ from paceline.wire.batch import (
     read_header,
 )
 from paceline.wire.records import encode_values
-from paceline_node.numbered_records import Number, SequencedRecords
+from paceline_node.sequence_numbers import Number, SequencedRecords
 
 EVERYBODY = bytes(16)
 """The producer key of a record that forgets silent producers, whoever they are."""

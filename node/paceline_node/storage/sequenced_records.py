@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from paceline.errors import Throttled
 from paceline.wire.batch_header import BatchExtension, BatchHeader, ProducerNamespace
-from paceline_node.numbered_records import Number, Rule, SequenceGap, StaleProducerEpoch
-from paceline_node.stretches import Work, at_once
+from paceline_node.sequence_numbers import Number, Rule, SequenceGap, StaleProducerEpoch
+from paceline_node.sliced_work import Work, at_once
 
 _STRETCH_RECORDS = 32
 MAX_RUNS = 256

@@ -18,7 +18,7 @@ from paceline.errors import (
     TransactionNotFound,
     TransactionTooLarge,
 )
-from paceline_node.refusals import SequenceReused
+from paceline_node.detailed_errors import SequenceReused
 from paceline_node.transaction_names import TransactionKey
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.keys import LAST_EPOCH

@@ -11,7 +11,7 @@ import trio
 from paceline.wire.segment import messages as m
 from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.framing import encode
-from paceline_node.memory import ClientMemory, Holding
+from paceline_node.client_memory import ClientMemory, Holding
 from tests.hostile import cursus as cursus_attacks
 from tests.hostile import kafka as kafka_attacks
 from tests.hostile import speech_native

@@ -25,7 +25,7 @@ from paceline.wire.frame import Frame, Kind, encode_head
 from paceline.wire.message import Message
 from paceline_node.env import Disk, Env, RealHost
 from paceline_node.net.accepting import AcceptGate, serve
-from paceline_node.net.burst import Burst
+from paceline_node.net.frame_bursts import Burst
 from paceline_node.net.framestream import FrameStream, OutboxLimits, Payload
 from paceline_node.net.network import RealDescriptors, RealNetwork
 from paceline_node.net.transport import FilePart

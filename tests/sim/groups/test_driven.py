@@ -25,8 +25,8 @@ from paceline_node.groups.driven_groups import coordinator_key
 from paceline_node.groups.driven_rounds import Beginning
 from paceline_node.groups.driven_state import Plan, RoundsDue
 from paceline_node.groups.engine import GroupEngine
+from paceline_node.loop_turns import SLICE_UNITS
 from paceline_node.state_machines.replica import Phase
-from paceline_node.turns import SLICE_UNITS
 from tests.sim.groups.test_failover import is_found_out
 from tests.sim.groups.world import PARTITIONS, EveryTopic, Node, Request, World
 

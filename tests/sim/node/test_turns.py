@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from paceline_node.stretches import Work
-from paceline_node.turns import MOST_UNITS, SLICE_UNITS
+from paceline_node.loop_turns import MOST_UNITS, SLICE_UNITS
+from paceline_node.sliced_work import Work
 from tests.sim.node.story import Story, perform
 
 pytestmark = pytest.mark.timeout(600)

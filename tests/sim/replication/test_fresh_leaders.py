@@ -25,6 +25,7 @@ from paceline.wire.mapping import record_of
 from paceline.wire.peer.control import CreateSegmentRequest
 from paceline.wire.records import Record
 from paceline.wire.segment.events import frame_events
+from paceline_node.loop_turns import Turns
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import AllowAll, node_principal
 from paceline_node.services.access import Access
@@ -35,7 +36,6 @@ from paceline_node.services.records import RecordService
 from paceline_node.services.segments import SegmentService
 from paceline_node.services.topics import TopicService
 from paceline_node.services.trimming import TO_HIGH_WATERMARK, TrimService
-from paceline_node.turns import Turns
 from tests.integration.replication.cluster import batch, produce
 from tests.sim.replication.memory_cluster import RECORDS, MemoryCluster, memory_cluster
 

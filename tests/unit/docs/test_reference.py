@@ -23,15 +23,15 @@ from paceline.wire.native.admin import CreateTopic
 from paceline.wire.native.api import NativeApi
 from paceline_cluster.cli.main import COMMANDS, main
 from paceline_node.app.node_pages import NATIVE_PATH
+from paceline_node.client_memory import ClientMemory
 from paceline_node.env import RealHost
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.pages import Scrapes, standard_pages
-from paceline_node.memory import ClientMemory
+from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Principal
 from paceline_node.settings import ListenerKind, print_config
 from paceline_node.settings.counts import COUNTS
 from paceline_node.settings.topic_config import KEYS
-from paceline_node.turns import Turns
 from tests.unit.listeners import lone
 
 LAUNCHER = Path(inspect.getfile(main)).parents[1]

@@ -20,7 +20,7 @@ from paceline_node.groups.driven_rounds import Beginning
 from paceline_node.groups.driven_state import Plan, RoundsDue
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GroupKey
-from paceline_node.turns import SLICE_UNITS
+from paceline_node.loop_turns import SLICE_UNITS
 from tests.unit.groups.desk import Desk
 
 GROUP = "g"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paceline.assignors.streams import Dealer
 from paceline_node.groups import driven_rounds
 from paceline_node.groups.topic_pattern import TopicPattern
-from paceline_node.turns import SLICE_UNITS
+from paceline_node.loop_turns import SLICE_UNITS
 from tests.unit.groups.consumers import KEY, Crew, stable, starts
 
 CONSUMERS = st.sampled_from(["a", "b", "a-1", "a-", "zz", "a-10"])

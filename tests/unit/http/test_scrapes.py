@@ -8,11 +8,11 @@ from typing import TypeVar
 import trio
 import trio.testing
 
+from paceline_node.client_memory import ClientMemory
 from paceline_node.http.pages import Scrapes, standard_pages
 from paceline_node.http.server import HttpServer
-from paceline_node.memory import ClientMemory
-from paceline_node.observe.instruments import Family, Kind
-from paceline_node.turns import Turns
+from paceline_node.loop_turns import Turns
+from paceline_node.observe.metric_types import Family, Kind
 
 T = TypeVar("T")
 FAMILIES, SERIES = 5, 1000

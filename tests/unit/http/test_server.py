@@ -11,15 +11,15 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from paceline.wire.frame import Kind, encode_head
+from paceline_node.client_memory import ClientMemory, Holding, unlimited
 from paceline_node.http.pages import Scrapes, standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, Page
 from paceline_node.http.upgrade import serve_websocket
-from paceline_node.memory import ClientMemory, Holding, unlimited
+from paceline_node.loop_turns import Turns
 from paceline_node.net.framestream import FrameStream
 from paceline_node.observe.metrics import Metrics
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS, CLUSTER, Operation, Principal, refuse
-from paceline_node.turns import Turns
 
 HEAD = "Host: localhost\r\n"
 LIMIT_BYTES = 1_000_000

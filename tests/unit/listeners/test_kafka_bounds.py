@@ -9,8 +9,8 @@ import trio
 from trio.testing import MemoryReceiveStream, memory_stream_pair, wait_all_tasks_blocked
 
 from paceline.errors import RemoteProtocolError
+from paceline_node.client_memory import ClientMemory, Holding, Portion
 from paceline_node.listeners.kafka.frames import FrameReader
-from paceline_node.memory import ClientMemory, Holding, Portion
 from paceline_node.net.outbox import Outbox
 from paceline_node.net.transport import FilePart, StreamTransport
 from paceline_node.storage.memory import MemoryDisk

@@ -22,12 +22,12 @@ from paceline.wire.batch_header import CONTROL, HEADER_BYTES, TRANSACTIONAL
 from paceline.wire.compression import compress
 from paceline.wire.end_marker import build_passing_marker, read_end_marker
 from paceline.wire.records import Record, decode_records
+from paceline_node.client_memory import ClientMemory, Holding, Portion, unlimited
 from paceline_node.env import RealHost
 from paceline_node.listeners.kafka.convert import Converter, Made
-from paceline_node.memory import ClientMemory, Holding, Portion, unlimited
+from paceline_node.loop_turns import Turns
 from paceline_node.net.transport import FilePart
 from paceline_node.storage.memory import MemoryDisk
-from paceline_node.turns import Turns
 
 HANG_S = 20
 MIB = 1024 * 1024

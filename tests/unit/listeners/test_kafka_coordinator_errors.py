@@ -15,17 +15,17 @@ import pytest
 from paceline.errors import ErrorCode, PacelineError, error_for
 from paceline.wire.kafka import cluster, groups, offsets
 from paceline.wire.kafka import transactions as tx
+from paceline_node.client_memory import Portion, unlimited
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.cluster import KafkaCluster
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.listeners.kafka.groups import KafkaGroups
 from paceline_node.listeners.kafka.offsets import KafkaOffsets
 from paceline_node.listeners.kafka.transactions import KafkaTransactions
-from paceline_node.memory import Portion, unlimited
-from paceline_node.pace import Pace
+from paceline_node.loop_turns import Turns
+from paceline_node.request_pace import Pace
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.services.asked_offsets import AskedOffsets
-from paceline_node.turns import Turns
 
 LOADING, ABSENT, ELSEWHERE, CONCURRENT, REJOIN, UNKNOWN_TOPIC = 14, 15, 16, 51, 27, 3
 

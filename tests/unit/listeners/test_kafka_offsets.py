@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 
 from paceline.wire.kafka import offsets as wire
+from paceline_node.client_memory import Portion, unlimited
 from paceline_node.groups.keys import Family, GroupKey, TopicAndNumber
 from paceline_node.groups.records import Offset
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.offsets import KafkaOffsets
-from paceline_node.memory import Portion, unlimited
-from paceline_node.pace import Pace
+from paceline_node.loop_turns import Turns
+from paceline_node.request_pace import Pace
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.services.kafka_groups import KafkaGroup
-from paceline_node.turns import Turns
 
 STORED = {("t" + str(at % 3), at): Offset(at) for at in range(2000)}
 

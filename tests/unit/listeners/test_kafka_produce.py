@@ -13,17 +13,17 @@ from paceline.wire.batch import build_batch
 from paceline.wire.kafka import apis, records
 from paceline.wire.kafka.apis import APIS, RequestHeader
 from paceline.wire.records import Record
+from paceline_node.client_memory import Portion, unlimited
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.produce import KafkaProduce, Prepared
-from paceline_node.memory import Portion, unlimited
-from paceline_node.pace import Pace
+from paceline_node.loop_turns import Turns
 from paceline_node.replication.partition import Done
+from paceline_node.request_pace import Pace
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.services.produce import ProduceService
 from paceline_node.services.records import RecordService
 from paceline_node.settings.topic_config import TopicConfig
-from paceline_node.stretches import at_once
-from paceline_node.turns import Turns
+from paceline_node.sliced_work import at_once
 
 
 class Waiting:

@@ -11,15 +11,15 @@ from paceline.types import LeaderEpoch
 from paceline.wire.batch import build_batch, build_raw_batch, iter_batches
 from paceline.wire.batch_header import HEADER_BYTES
 from paceline.wire.records import Record
+from paceline_node.client_memory import Portion, unlimited
 from paceline_node.env import RealHost
 from paceline_node.listeners.kafka.convert import Converter
 from paceline_node.listeners.kafka.read_on import ReadOn
-from paceline_node.memory import Portion, unlimited
+from paceline_node.loop_turns import Turns
 from paceline_node.net.transport import FilePart
 from paceline_node.replication.partition import ReadResult
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.reading import LogSlice
-from paceline_node.turns import Turns
 
 _AT_MOST = 32
 _EPOCH = LeaderEpoch(3)

@@ -12,11 +12,11 @@ from h2.settings import SettingCodes
 from trio.testing import memory_stream_pair
 
 from paceline.wire.pravega.grpc import GrpcLimits
+from paceline_node.client_memory import ClientMemory
 from paceline_node.listeners.pravega.listener import SERVICE, PravegaListener, Procedure
 from paceline_node.listeners.serving import Client
-from paceline_node.memory import ClientMemory
+from paceline_node.loop_turns import Turns
 from paceline_node.observe.metrics import Metrics
-from paceline_node.turns import Turns
 
 ANSWER = bytes(1024 * 1024)
 

@@ -8,8 +8,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from paceline.wire.segment.messages import DataAppended, ReadFlags, SegmentRead, encode
+from paceline_node.client_memory import ClientMemory, Holding
 from paceline_node.listeners.segment.outbox import SegmentOutbox
-from paceline_node.memory import ClientMemory, Holding
 from paceline_node.net.transport import StreamTransport
 
 MIB = 1024 * 1024

@@ -15,8 +15,8 @@ from paceline.wire.frame import Frame
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.replica import FetchedPartition, ReplicaFetch, ReplicaFetched
 from paceline_node.controller.records import PartitionRegistration
-from paceline_node.net.burst import Burst
 from paceline_node.net.deadlines import Deadlines
+from paceline_node.net.frame_bursts import Burst
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session

@@ -11,8 +11,8 @@ import pytest
 from paceline.errors import GroupNotFound
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit, OffsetRule
+from paceline_node.loop_turns import Turns
 from paceline_node.services.groups import KAFKA, GroupService
-from paceline_node.turns import Turns
 from tests.unit.groups.desk import Desk
 
 MANY = 1100

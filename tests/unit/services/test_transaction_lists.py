@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.services.transactions import TransactionService
 from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.inspection import Inspection
 from paceline_node.transactions.records import State
-from paceline_node.turns import Turns
 from tests.unit.transactions.desk import P0, Desk
 
 MANY, AT_ONCE = 1100, 260

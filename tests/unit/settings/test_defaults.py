@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from paceline_node.app.groups import group_limits
 from paceline_node.app.metadata import controller_settings
-from paceline_node.app.replicas import replication_settings
+from paceline_node.app.replication import replication_settings
 from paceline_node.app.transactions import transaction_limits
 from paceline_node.controller.context import ControllerSettings
 from paceline_node.controller.quorum import QuorumSettings

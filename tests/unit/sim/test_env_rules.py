@@ -13,9 +13,9 @@ ROOT = Path(paceline_node.__file__).parent
 DRIVERS = frozenset(
     (
         "env.py",
-        "http/lazy.py",  # imports of what is hardly ever needed
+        "http/lazy_imports.py",  # imports of what is hardly ever needed
         "net/network.py",
-        "net/secure.py",  # handshakes of TLS, each step in a thread
+        "net/tls_handshake.py",  # handshakes of TLS, each step in a thread
         "storage/disk.py",
         "storage/sync_threads.py",
     )

@@ -13,7 +13,7 @@ import pytest
 import structlog  # a node has it loaded when descriptors run out
 import trio
 
-from paceline_node.app.descriptors import shares
+from paceline_node.app.descriptor_limits import shares
 from paceline_node.env import is_full
 from paceline_node.settings.limits import LimitSettings
 from paceline_node.storage.descriptors import Descriptors

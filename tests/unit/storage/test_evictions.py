@@ -11,7 +11,7 @@ from paceline.errors import CorruptMessage
 from paceline.wire.batch import build_raw_batch
 from paceline.wire.batch_header import ProducerNamespace, read_extension, read_header
 from paceline.wire.records import decode_records
-from paceline_node.numbered_records import Number, SequencedRecords, producer_key
+from paceline_node.sequence_numbers import Number, SequencedRecords, producer_key
 from paceline_node.storage import byte_segment_state, producer_file
 from paceline_node.storage.byte_segment_batches import Run, run_batch
 from paceline_node.storage.byte_segment_state import EMPTY

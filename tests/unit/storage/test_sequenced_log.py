@@ -12,7 +12,7 @@ from paceline.errors import MessageTooLarge
 from paceline.types import MAX_BATCH_BYTES, MAX_RECORD_BYTES
 from paceline.wire.batch import read_extension
 from paceline.wire.records import decode_records, encode_headers
-from paceline_node.numbered_records import Number, Rule, SequencedRecords, producer_key
+from paceline_node.sequence_numbers import Number, Rule, SequencedRecords, producer_key
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import Throttled
 from paceline.wire.batch import BatchExtension, PayloadKind, ProducerNamespace, read_header
-from paceline_node.numbered_records import (
+from paceline_node.sequence_numbers import (
     Number,
     Rule,
     SequenceGap,

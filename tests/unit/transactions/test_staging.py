@@ -16,7 +16,7 @@ from paceline.errors import (
     TransactionTooLarge,
 )
 from paceline.wire.peer.names import GroupName, PartitionName
-from paceline_node.refusals import SequenceReused
+from paceline_node.detailed_errors import SequenceReused
 from paceline_node.services.acted_in import ActedIn
 from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.keys import LAST_EPOCH

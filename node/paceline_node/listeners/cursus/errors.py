@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.errors import ErrorCode, Outcome, PacelineError
 from paceline.wire.cursus.errors import CursusError, quoted
-from paceline_node.numbered_records import SequenceGap, StaleProducerEpoch
+from paceline_node.sequence_numbers import SequenceGap, StaleProducerEpoch
 
 _WORDS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "topic_not_found",

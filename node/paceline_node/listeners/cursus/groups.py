@@ -38,6 +38,7 @@ from paceline.wire.peer.cursus import (
     CursusPositionAsked,
     CursusPositionFound,
 )
+from paceline_node.detailed_errors import NotOwner, Regression, StaleGeneration
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.coordinators import (
     ANSWER_S,
@@ -47,7 +48,6 @@ from paceline_node.listeners.cursus.coordinators import (
 )
 from paceline_node.listeners.cursus.places import LISTENER, Places
 from paceline_node.listeners.cursus.session import CursusCall, PeerAnswer, Reply, text
-from paceline_node.refusals import NotOwner, Regression, StaleGeneration
 from paceline_node.security.principals import Operation
 from paceline_node.services.cursus_groups import CursusGroup, GroupStatus
 from paceline_node.services.groups import CURSUS, GroupService

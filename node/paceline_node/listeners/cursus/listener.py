@@ -33,6 +33,7 @@ from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame, CursusReply
+from paceline_node.client_memory import ClientMemory
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.errors import as_cursus
 from paceline_node.listeners.cursus.produce import BATCH, CursusProduce
@@ -50,7 +51,6 @@ from paceline_node.listeners.cursus.session import (
 )
 from paceline_node.listeners.cursus.streams import StreamTable
 from paceline_node.listeners.serving import Client, forwarded
-from paceline_node.memory import ClientMemory
 from paceline_node.net.transport import Transport, transport_for
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.security.principals import Principal, Proof, node_principal

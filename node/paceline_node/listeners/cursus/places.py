@@ -5,11 +5,11 @@ from __future__ import annotations
 from paceline.types import NO_NODE, NodeId, is_internal_topic
 from paceline.wire.cursus.errors import CursusError, partition_not_found, topic_not_found
 from paceline.wire.cursus.wildcards import TopicWildcards
+from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.topics import TopicService
-from paceline_node.stretches import Work
-from paceline_node.turns import Turns
+from paceline_node.sliced_work import Work
 
 LISTENER = "cursus"
 _NEW_TOPIC_WAIT_S = 0.5

@@ -19,7 +19,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.cursus.errors import as_cursus
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
-from paceline_node.numbered_records import Number, Rule, SequencedRecords, producer_key
+from paceline_node.sequence_numbers import Number, Rule, SequencedRecords, producer_key
 from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.produce import ProduceService

@@ -14,12 +14,12 @@ from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.requests import ReadPlace
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusGroupStatus, CursusPositionAsked, CursusPositionFound
+from paceline_node.detailed_errors import StaleGeneration
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.coordinators import COORDINATOR_WAIT_S
 from paceline_node.listeners.cursus.groups import check_status, no_coordinator, refusal_of
 from paceline_node.listeners.cursus.places import LISTENER
 from paceline_node.listeners.cursus.session import CursusCall
-from paceline_node.refusals import StaleGeneration
 from paceline_node.security.principals import Operation
 from paceline_node.services.cursus_groups import CursusGroup
 from paceline_node.services.groups import GroupService

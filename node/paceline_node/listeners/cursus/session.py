@@ -12,7 +12,7 @@ from paceline.errors import PacelineError, RemoteProtocolError
 from paceline.values import dataclass
 from paceline.wire.cursus.frames import FrameReader, framed
 from paceline.wire.message import Message
-from paceline_node.memory import Holding, Portion
+from paceline_node.client_memory import Holding, Portion
 from paceline_node.net.deadlines import arrival_s
 from paceline_node.net.outbox import Outbox
 from paceline_node.security.principals import Principal

@@ -33,13 +33,13 @@ from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.batch import CursusRecord
 from paceline.wire.cursus.errors import CursusError, invalid, partition_not_found, quoted
 from paceline.wire.mapping import record_of
+from paceline_node.detailed_errors import SequenceReused
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.coordinators import ANSWER_S, Coordinators, told_where
 from paceline_node.listeners.cursus.groups import CursusGroupCommands
 from paceline_node.listeners.cursus.places import LISTENER, Places
 from paceline_node.listeners.cursus.produce import CursusProduce
 from paceline_node.listeners.cursus.session import CursusCall, Outcome, Reply, text
-from paceline_node.refusals import SequenceReused
 from paceline_node.security.principals import Operation
 from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.open_group import OpenGroup

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from paceline.types import KAFKA_ENDPOINT
 from paceline.wire.kafka.layout import Struct
-from paceline_node.memory import Portion
-from paceline_node.pace import Pace
+from paceline_node.client_memory import Portion
+from paceline_node.request_pace import Pace
 from paceline_node.security.principals import Principal
 
 LISTENER = KAFKA_ENDPOINT

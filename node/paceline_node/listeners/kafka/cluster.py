@@ -27,7 +27,7 @@ from paceline_node.services.groups import GroupService
 from paceline_node.services.status import StatusService
 from paceline_node.services.topics import TopicService
 from paceline_node.services.transactions import TransactionService
-from paceline_node.stretches import Work
+from paceline_node.sliced_work import Work
 
 _CREATE_S = 10.0
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1

@@ -33,6 +33,7 @@ from paceline.wire.kafka.cluster import ApiVersionsResponse
 from paceline.wire.kafka.layout import Apart, Struct, has_more_items
 from paceline.wire.kafka.reading import TooManyItems
 from paceline.wire.kafka.records import ProduceRequest, ProduceResponse
+from paceline_node.client_memory import Portion
 from paceline_node.env import RunBlocking
 from paceline_node.listeners.kafka.call import Call, Handlers
 from paceline_node.listeners.kafka.coordinator import Asked, CoordinatorRequests
@@ -41,16 +42,15 @@ from paceline_node.listeners.kafka.frames import FrameReader
 from paceline_node.listeners.kafka.login import LOGIN_APIS, KafkaLogin
 from paceline_node.listeners.kafka.produce import KafkaProduce
 from paceline_node.listeners.serving import Client
-from paceline_node.memory import Portion
+from paceline_node.loop_turns import Turns
 from paceline_node.net.outbox import Outbox, Part, Place
 from paceline_node.net.transport import Transport, transport_for
 from paceline_node.observe.metrics import OK, RequestMeters, code_label
-from paceline_node.observe.sparing import SparingLog
-from paceline_node.pace import Pace
+from paceline_node.observe.rate_limited_log import RateLimitedLog
+from paceline_node.request_pace import Pace
 from paceline_node.security.authentication import Authenticator
 from paceline_node.settings.limits import LimitSettings
-from paceline_node.stretches import at_once
-from paceline_node.turns import Turns
+from paceline_node.sliced_work import at_once
 
 _PRODUCE = 0
 _ANSWERED_HERE = LOGIN_APIS | {_PRODUCE, API_VERSIONS}
@@ -90,7 +90,7 @@ class KafkaShared:
     coordinator: CoordinatorRequests
     authenticator: Authenticator
     after_append: Callable[[], None]
-    log: SparingLog
+    log: RateLimitedLog
     turns: Turns
     run_blocking: RunBlocking
 

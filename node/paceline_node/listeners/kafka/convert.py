@@ -33,11 +33,11 @@ from paceline.wire.batch_header import (
 )
 from paceline.wire.kafka.message_set import write_message_set
 from paceline.wire.records import Record, decode_records
+from paceline_node.client_memory import Portion
 from paceline_node.env import Host
-from paceline_node.memory import Portion
+from paceline_node.loop_turns import Turns
 from paceline_node.net.transport import FilePart, is_cached, read_part
 from paceline_node.services.fetch import ReadResult
-from paceline_node.turns import Turns
 
 _WINDOW_BYTES = 64 * 1024
 _INLINE_BYTES = 64 * 1024

@@ -30,15 +30,15 @@ from paceline.wire.coordinator.messages import (
     RegisterRequest,
     RegisterResponse,
 )
+from paceline_node.client_memory import Portion
 from paceline_node.listeners.kafka.call import LISTENER
 from paceline_node.listeners.kafka.coordinator_channel import ConsumerChannel
 from paceline_node.listeners.kafka.errors import code_of
 from paceline_node.listeners.kafka.frames import FrameReader
 from paceline_node.listeners.serving import Client
-from paceline_node.memory import Portion
 from paceline_node.net.transport import Transport
 from paceline_node.observe.metrics import OK, Metrics, code_label
-from paceline_node.observe.sparing import SparingLog
+from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.driven_groups import DrivenGroup
 from paceline_node.services.groups import GroupService
@@ -66,7 +66,7 @@ class CoordinatorRequests:
         metrics: Metrics,
     ) -> None:
         self._sender = f"coordinator-{node_id}"
-        self._log = SparingLog()
+        self._log = RateLimitedLog()
         self._groups = groups
         self._topics = topics
         names = {Ask.CONSULT: "consult", Ask.REGISTER: "register"}

@@ -21,8 +21,8 @@ from paceline.wire.coordinator.messages import (
     Question,
     StopRequest,
 )
+from paceline_node.client_memory import Portion
 from paceline_node.listeners.kafka.frames import FrameReader
-from paceline_node.memory import Portion
 from paceline_node.net.transport import Transport
 
 RESPONSE_BYTES_MAX = 16 * 1024 * 1024

@@ -23,6 +23,7 @@ from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.convert import Converter, Wanted
 from paceline_node.listeners.kafka.errors import code_of
 from paceline_node.listeners.kafka.read_on import ReadOn
+from paceline_node.loop_turns import Turns
 from paceline_node.net.transport import FilePart
 from paceline_node.services import fetch as reading
 from paceline_node.services import offsets
@@ -30,7 +31,6 @@ from paceline_node.services.answer import Answer
 from paceline_node.services.fetch import FetchService, InOlderTier, ReadResult, aborted_in
 from paceline_node.services.offsets import FoundOffset, OffsetService
 from paceline_node.services.records import Refused
-from paceline_node.turns import Turns
 
 _FIRST_WITH_BATCHES = 4
 _FIRST_WITH_MAGIC_1 = 2

@@ -2,7 +2,7 @@
 
 A frame is memory of its own, because batches are stamped in place where they were received. What a
 client announces is not believed: memory is taken by what arrives (``wire/arrival.py``), and that is
-what the node's account of memory is charged (``memory.py``).
+what the node's account of memory is charged (``client_memory.py``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import trio
 
 from paceline.errors import RemoteProtocolError
 from paceline.wire.arrival import RECEIVE_BYTES, memory_for, taken_bytes
-from paceline_node.memory import Portion
+from paceline_node.client_memory import Portion
 from paceline_node.net.deadlines import arrival_s
 from paceline_node.net.transport import Transport
 

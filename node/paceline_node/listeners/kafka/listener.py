@@ -32,7 +32,7 @@ from paceline_node.listeners.kafka.trims import KafkaTrims
 from paceline_node.listeners.kafka.users import KafkaUsers
 from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import Metrics
-from paceline_node.observe.sparing import SparingLog
+from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.security.authentication import Authenticator
 from paceline_node.services.broker_services import BrokerServices
 from paceline_node.services.topic_removal import TopicRemoval
@@ -67,7 +67,7 @@ class KafkaListener:
             coordinator=coordinator,
             authenticator=authenticator,
             after_append=after_append,
-            log=SparingLog(),
+            log=RateLimitedLog(),
             turns=services.turns,
             run_blocking=env.host.run_blocking,
         )

@@ -36,7 +36,7 @@ from paceline_node.services.produce import (
     Within,
 )
 from paceline_node.services.records import Refused
-from paceline_node.stretches import Work
+from paceline_node.sliced_work import Work
 from paceline_node.transaction_names import Family, TransactionKey
 
 _FIRST_WITH_BATCHES = 3

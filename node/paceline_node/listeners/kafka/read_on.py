@@ -12,9 +12,9 @@ from __future__ import annotations
 from paceline.errors import PacelineError
 from paceline.wire.end_marker import build_passing_marker
 from paceline_node.listeners.kafka.convert import Converter, Made, Reader
+from paceline_node.loop_turns import Turns
 from paceline_node.net.transport import FilePart
 from paceline_node.services.fetch import ReadResult, size_of
-from paceline_node.turns import Turns
 
 _RANGES = 32
 """As many are passed over for one answer."""

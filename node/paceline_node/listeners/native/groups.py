@@ -13,15 +13,15 @@ from paceline.wire.message import Message, Packed
 from paceline.wire.native import groups as wire
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.transactions import CommitTransactionOffsets
+from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.asked_offsets import AskedOffsets
 from paceline_node.services.groups import GroupService
 from paceline_node.services.open_group import GroupMember, OpenGroup, Position
 from paceline_node.services.status import broker_info
 from paceline_node.services.transaction_offsets import TransactionOffsets
-from paceline_node.stretches import Work
+from paceline_node.sliced_work import Work
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
-from paceline_node.turns import Turns
 
 Handler = Callable[[Frame, Principal], Awaitable[Message | Packed]]
 _Named = (

@@ -35,22 +35,22 @@ from paceline.wire.native.data import (
     ListOffsets,
     ListOffsetsReply,
 )
+from paceline_node.client_memory import Portion
 from paceline_node.env import RunBlocking
 from paceline_node.listeners.native.fetch import FetchHandler
 from paceline_node.listeners.native.produce import ProduceHandler
 from paceline_node.listeners.serving import Client
-from paceline_node.memory import Portion
-from paceline_node.net.burst import Burst
+from paceline_node.loop_turns import SLICE_UNITS, Turns
 from paceline_node.net.deadlines import Deadline, Deadlines
+from paceline_node.net.frame_bursts import Burst
 from paceline_node.net.framestream import FrameStream, OutboxLimits
 from paceline_node.net.transport import FilePart
 from paceline_node.observe.metrics import OK, Metrics, code_label
-from paceline_node.observe.sparing import SparingLog
-from paceline_node.pace import Pace
+from paceline_node.observe.rate_limited_log import RateLimitedLog
+from paceline_node.request_pace import Pace
 from paceline_node.security.principals import Principal
 from paceline_node.services.fetch import InOlderTier, ParkedFetch
 from paceline_node.settings.limits import LimitSettings
-from paceline_node.turns import SLICE_UNITS, Turns
 
 RequestHandler = Callable[[Frame, Principal], Awaitable[Message | Packed]]
 MetadataHandler = Callable[[Frame, Principal, Pace], Awaitable[Message | Packed]]
@@ -118,7 +118,7 @@ class NativeService:
         self.run_blocking = run_blocking
         self.meters = metrics.requests_by("native", _API_NAMES)
         self._streams: set[FrameStream] = set()
-        self._log = SparingLog()
+        self._log = RateLimitedLog()
 
     @property
     def outbox_bytes(self) -> int:

@@ -27,7 +27,7 @@ from paceline_node.services.produce import (
     Within,
 )
 from paceline_node.services.records import Refused
-from paceline_node.stretches import Work, at_once
+from paceline_node.sliced_work import Work, at_once
 from paceline_node.transaction_names import Family, TransactionKey
 
 _FAMILIES = {family.value: family for family in (Family.KAFKA, Family.SINK)}

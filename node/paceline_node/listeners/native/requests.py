@@ -19,7 +19,8 @@ from paceline.wire.native import users as users_wire
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.exchanges import ADMINISTRATION
 from paceline_node.env import RunBlocking
-from paceline_node.pace import Pace
+from paceline_node.loop_turns import Turns
+from paceline_node.request_pace import Pace
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.cluster_view import TopicView
 from paceline_node.services.corruption_reports import CorruptionReports
@@ -31,9 +32,8 @@ from paceline_node.services.topics import TopicService
 from paceline_node.services.transactions import TransactionService
 from paceline_node.services.trimming import TrimService
 from paceline_node.services.users import UserService
-from paceline_node.stretches import Work
+from paceline_node.sliced_work import Work
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
-from paceline_node.turns import Turns
 
 MAX_METADATA_WAIT_S = 30.0
 _MAX_TRIM_S = 60.0

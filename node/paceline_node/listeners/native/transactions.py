@@ -11,13 +11,13 @@ from paceline.wire.message import Message, Packed
 from paceline.wire.native import transactions as wire
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import CoordinatorFound
+from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.status import broker_info
 from paceline_node.services.transaction_views import TransactionInfo
 from paceline_node.services.transactions import TransactionService
-from paceline_node.stretches import Work
+from paceline_node.sliced_work import Work
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
-from paceline_node.turns import Turns
 
 Handler = Callable[[Frame, Principal], Awaitable[Message | Packed]]
 _LISTENERS = ("native", "http")

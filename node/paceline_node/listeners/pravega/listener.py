@@ -22,12 +22,12 @@ from paceline.errors import ErrorCode, PacelineError, RemoteProtocolError
 from paceline.wire.pravega.controller import SERVICE
 from paceline.wire.pravega.grpc import Call, GivenUp, GrpcConnection, GrpcLimits, GrpcStatus
 from paceline.wire.pravega.protobuf import ProtoMessage
+from paceline_node.client_memory import Portion
 from paceline_node.env import Env
 from paceline_node.listeners.serving import Client
-from paceline_node.memory import Portion
+from paceline_node.loop_turns import Turns
 from paceline_node.observe.metrics import OK, Metrics, RequestMeters
 from paceline_node.security.principals import Principal
-from paceline_node.turns import Turns
 
 _RECEIVE_BYTES = 64 * 1024
 _SLICE_BYTES = 4096

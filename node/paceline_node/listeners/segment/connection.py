@@ -30,6 +30,7 @@ from paceline.wire.segment.server import (
     Step,
     Violated,
 )
+from paceline_node.client_memory import Holding
 from paceline_node.env import Env
 from paceline_node.listeners.segment.appends import Appends
 from paceline_node.listeners.segment.beside import Beside
@@ -37,13 +38,12 @@ from paceline_node.listeners.segment.limits import ConnectionLimits, Inflight, N
 from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.requests import SegmentRequests
 from paceline_node.listeners.serving import let_read
-from paceline_node.memory import Holding
+from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.net.transport import transport_for
 from paceline_node.observe.metrics import RequestMeters
 from paceline_node.security.principals import Principal
 from paceline_node.services.segments import SegmentService
-from paceline_node.turns import Turns
 
 _RECEIVE_BYTES = 256 * 1024
 _MESSAGES_AT_ONCE = 200

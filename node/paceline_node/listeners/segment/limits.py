@@ -9,7 +9,7 @@ import trio
 
 from paceline.values import dataclass
 from paceline.wire.segment.server import ServerLimits
-from paceline_node.memory import Holding
+from paceline_node.client_memory import Holding
 
 
 class Paused(Protocol):
@@ -49,8 +49,8 @@ class NodeBudget:
     """Received and uncommitted bytes of all connections; above the limit, the connection with the
     most of them waits. What happens on one connection costs no look at those that are idle.
 
-    They are charged to the clients' memory as well (``memory.py``), which ends who holds most. Here
-    nobody is at fault: the log takes them, sooner or later."""
+    They are charged to the clients' memory as well (``client_memory.py``), which ends who holds
+    most. Here nobody is at fault: the log takes them, sooner or later."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes

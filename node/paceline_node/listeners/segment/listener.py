@@ -18,10 +18,10 @@ from paceline_node.listeners.segment.pravega_appends import TransientBudget
 from paceline_node.listeners.segment.pravega_connection import PravegaConnection, PravegaServices
 from paceline_node.listeners.segment.pravega_tables import TableRequests
 from paceline_node.listeners.serving import Client
+from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.observe.metrics import Metrics
 from paceline_node.services.segments import SegmentService
-from paceline_node.turns import Turns
 
 _TRANSIENT_NODE_BYTES = 128 * 1024 * 1024
 """What large Events of all connections may hold before they are merged."""

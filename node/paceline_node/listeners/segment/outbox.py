@@ -12,7 +12,7 @@ from uuid import UUID
 
 from paceline.wire.segment.messages import DataAppended, SegmentMessage, encode
 from paceline.wire.segment.partials import cut
-from paceline_node.memory import Holding, Portion
+from paceline_node.client_memory import Holding, Portion
 from paceline_node.net.outbox import Outbox
 
 _PIECE_BYTES = 256 * 1024

@@ -30,6 +30,7 @@ from paceline.wire.v1.errors import (
 from paceline.wire.v1.lines import LineReader
 from paceline.wire.v1.replies import error_line, ok_line, role_payload
 from paceline.wire.v1.text import decode, encode
+from paceline_node.client_memory import ClientMemory, Holding, Portion
 from paceline_node.env import Env
 from paceline_node.listeners.serving import Client, forwarded, let_read, send_to
 from paceline_node.listeners.v1.admin import AdminRequest, V1Admin
@@ -38,7 +39,6 @@ from paceline_node.listeners.v1.groups import V1Groups
 from paceline_node.listeners.v1.records import V1Records
 from paceline_node.listeners.v1.replicas import V1Replicas
 from paceline_node.listeners.v1.routing import Call
-from paceline_node.memory import ClientMemory, Holding, Portion
 from paceline_node.net.deadlines import arrival_s
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.security.principals import node_principal

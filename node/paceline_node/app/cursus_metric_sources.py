@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family as GroupFamily
-from paceline_node.observe.cursus_names import cursus_families
-from paceline_node.observe.instruments import Family, LabelValues, gauge
+from paceline_node.observe.cursus_metric_names import cursus_families
+from paceline_node.observe.metric_types import Family, LabelValues, gauge
 from paceline_node.observe.metrics import Metrics
 from paceline_node.services.broker_services import BrokerServices
 

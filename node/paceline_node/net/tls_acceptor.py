@@ -12,10 +12,10 @@ from typing import Any
 import trio
 
 from paceline.errors import AuthenticationFailed
-from paceline_node.net.crowd import address_of
-from paceline_node.net.leaving import plain_of
-from paceline_node.net.secure import HandshakeFailed, Handshakes
-from paceline_node.observe.sparing import SparingLog
+from paceline_node.net.connection_limit import address_of
+from paceline_node.net.disconnects import plain_of
+from paceline_node.net.tls_handshake import HandshakeFailed, Handshakes
+from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.security.principals import ANONYMOUS, Principal
 
 _HANDSHAKE = b"\x16"
@@ -23,7 +23,7 @@ _HANDSHAKE = b"\x16"
 _RECORD = b"\x16\x03"
 
 
-class Door:
+class TlsAcceptor:
     """Of one listener. ``context`` gives what is offered to the next connection: a new certificate
     changes it. ``identify`` makes a principal of a client's certificate, and raises
     AuthenticationFailed. With ``plain_too``, one whose first byte begins no handshake is let in as
@@ -43,7 +43,7 @@ class Door:
         self._handshakes = handshakes
         self._identify = identify
         self._plain_too = plain_too
-        self._log = SparingLog(component="tls")
+        self._log = RateLimitedLog(component="tls")
 
     async def enter(self, stream: trio.abc.Stream) -> tuple[trio.abc.Stream, Principal] | None:
         """The connection as its protocol is to see it, and who it is; None for one that is refused,
@@ -76,7 +76,7 @@ class ClearText:
 
     def __init__(self, protocol: str) -> None:
         self._protocol = protocol
-        self._log = SparingLog(component="tls")
+        self._log = RateLimitedLog(component="tls")
 
     def look(self, stream: trio.SocketStream, data: bytes | bytearray) -> None:
         """At what a client says first."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from paceline_node.memory import FREE_BYTES, ClientMemory, Holding, Portion, source_of
+from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding, Portion, source_of
 
 MIB = 1024 * 1024
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from paceline_node.observe.instruments import Family, HistogramSample, Kind, LabelValues, gauge
+from paceline_node.observe.metric_types import Family, HistogramSample, Kind, LabelValues, gauge
 from paceline_node.observe.metrics import OK
 
 _PROTOCOL = "cursus"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from paceline_node.observe.slices import SliceMeter
+from paceline_node.observe.loop_slices import SliceMeter
 
 
 class Clock:

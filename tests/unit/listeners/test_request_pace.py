@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from trio.testing import assert_checkpoints, assert_no_checkpoints
 
-from paceline_node.memory import Portion, unlimited
-from paceline_node.pace import FREE_UNITS, UNIT_BYTES, Pace
-from paceline_node.turns import SLICE_UNITS, Turns
+from paceline_node.client_memory import Portion, unlimited
+from paceline_node.loop_turns import SLICE_UNITS, Turns
+from paceline_node.request_pace import FREE_UNITS, UNIT_BYTES, Pace
 
 
 async def test_little_work_is_done_at_once() -> None:

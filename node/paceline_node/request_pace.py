@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, Self, TypeVar
 
-from paceline_node.memory import Portion
-from paceline_node.stretches import Work
-from paceline_node.turns import SLICE_UNITS, Turns
+from paceline_node.client_memory import Portion
+from paceline_node.loop_turns import SLICE_UNITS, Turns
+from paceline_node.sliced_work import Work
 
 FREE_UNITS = 40
 """So much is done without a turn: a usual request, in a millisecond at most."""

@@ -1,8 +1,8 @@
 """Work that can be done in stretches: a generator yields the units spent since it last did.
 
 Pure, so that sans-I/O cores can offer it: who calls them runs it at once, or in slices
-(``turns.py``). A unit is about what one partition, topic or record of a request costs, at most some
-20 microseconds: units and not a clock tell how long a slice is, so that a simulation repeats.
+(``loop_turns.py``). A unit is about what one partition, topic or record of a request costs, at most
+some 20 microseconds: units and not a clock tell how long a slice is, so that a simulation repeats.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _ROUNDS = 256
 places are taken."""
 
 
-class Leaving:
+class Disconnects:
     """The way out of one server."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class ClientStream(trio.abc.HalfCloseableStream):
     first this way."""
 
     def __init__(
-        self, plain: trio.SocketStream, leaving: Leaving, look: Look | None = None
+        self, plain: trio.SocketStream, leaving: Disconnects, look: Look | None = None
     ) -> None:
         self.plain = plain
         self.leaving = leaving

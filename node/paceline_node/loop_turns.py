@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import trio
 
-from paceline_node.stretches import T, Work
+from paceline_node.sliced_work import T, Work
 
 SLICE_UNITS = 200
 """Units of work in a slice; together they take a few milliseconds."""

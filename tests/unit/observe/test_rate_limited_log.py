@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import structlog
 
-from paceline_node.observe.sparing import LINES, PERIOD_S, SparingLog
+from paceline_node.observe.rate_limited_log import LINES, PERIOD_S, RateLimitedLog
 
 
 def test_each_cause_has_so_many_lines_a_minute() -> None:
     now = 0.0
-    log = SparingLog(clock=lambda: now, component="peers")
+    log = RateLimitedLog(clock=lambda: now, component="peers")
     with structlog.testing.capture_logs() as told:
         for _ in range(1000):
             log.info("refused", cause="nonsense", why="what it said")

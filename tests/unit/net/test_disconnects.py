@@ -8,12 +8,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from paceline_node.net.leaving import Leaving
+from paceline_node.net.disconnects import Disconnects
 
 HANG_S = 30.0
 
 
-async def leave_all(leaving: Leaving, count: int) -> Counter[int]:
+async def leave_all(leaving: Disconnects, count: int) -> Counter[int]:
     """Let so many leave that come in one round; how many went in which."""
     rounds = 0
     left: Counter[int] = Counter()
@@ -34,7 +34,7 @@ async def leave_all(leaving: Leaving, count: int) -> Counter[int]:
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 100])
 async def test_a_few_leave_in_each_round(count: int) -> None:
-    leaving = Leaving()
+    leaving = Disconnects()
     for _ in range(2):  # there is a way out for those who come later
         left = await leave_all(leaving, count)
         assert left.total() == count
@@ -42,13 +42,13 @@ async def test_a_few_leave_in_each_round(count: int) -> None:
 
 
 async def test_a_large_crowd_is_gone_in_a_bounded_number_of_rounds() -> None:
-    left = await leave_all(Leaving(), 3000)
+    left = await leave_all(Disconnects(), 3000)
     assert max(left.values()) <= 24
     assert len(left) < 3000 // 4 - 100
 
 
 async def test_who_is_cancelled_while_waiting_keeps_nobody() -> None:
-    leaving = Leaving()
+    leaving = Disconnects()
     async with trio.open_nursery() as nursery:
         for _ in range(20):
             nursery.start_soon(leaving.turn)

@@ -18,7 +18,7 @@ import struct
 
 import trio
 
-from paceline_node.net.leaving import plain_of
+from paceline_node.net.disconnects import plain_of
 
 _LOOKED_AT = 64
 _LEAVING_MAX = 4

@@ -25,7 +25,7 @@ class _Window:
         self.left_out = 0
 
 
-class SparingLog:
+class RateLimitedLog:
     """Of each event and cause ten lines a minute. The first of a new minute says how many were left
     out before it. Causes are few: names of error classes, protocols; never a client's words."""
 

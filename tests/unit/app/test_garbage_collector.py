@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from paceline_node.app.garbage import Aside
+from paceline_node.app.garbage_collector import Aside
 
 PROCESS = """
 import gc, weakref
-from paceline_node.app import garbage
+from paceline_node.app import garbage_collector
 
 class Thing: pass
 
@@ -20,7 +20,7 @@ def cycle():
 
 kept, looked_at = [], []
 gc.callbacks.append(lambda phase, info: looked_at.append((phase, info["generation"])))
-garbage.watch(few=200_000)
+garbage_collector.watch(few=200_000)
 old = cycle()
 died = weakref.ref(old)
 for _ in range(100_000):
