@@ -31,6 +31,7 @@ from paceline.client.settings import (
 )
 from paceline.client.sinks import Sinks
 from paceline.client.transactional import TransactionalProducer
+from paceline.login import ClientLogin
 from paceline.tls import ClientTls
 from paceline.wire.native.acls import (
     Acl,
@@ -53,6 +54,7 @@ __all__ = [
     "BatchMetadata",
     "BlockShape",
     "Client",
+    "ClientLogin",
     "ClientSettings",
     "ClientTls",
     "ClusterDescription",

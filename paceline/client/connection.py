@@ -9,7 +9,7 @@ whether bytes of it may have left. Deciding what to do next is the caller's busi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -27,11 +27,13 @@ from paceline.errors import (
     RemoteProtocolError,
     UnsupportedVersion,
 )
+from paceline.login import ClientLogin, log_in
 from paceline.version import __version__
 from paceline.wire.frame import Frame, Kind, encode_head
 from paceline.wire.message import Message
 from paceline.wire.native.api import PROTOCOL_VERSION, NativeApi
 from paceline.wire.native.data import Hello, HelloReply
+from paceline.wire.native.users import Authenticate, Authenticated
 
 M = TypeVar("M", bound=Message)
 Answer = Frame | PacelineError
@@ -40,6 +42,11 @@ Handler = Callable[[Answer], None]
 SOFTWARE = f"paceline-python {__version__}"
 OUTBOX_BYTES = 8 * 1024 * 1024
 """Above this much unsent data :attr:`Connection.has_room` is False."""
+
+_LOGIN_SHARE = 0.8
+"""After this part of a log-in's time it is repeated."""
+_LOGIN_WAIT_S = 10.0
+"""How long a node may make a client wait whose address others guess from."""
 
 NO_LISTENER = f"no native listener (port {DEFAULT_PORT} by default)"
 """What an address probably is where something listens that does not greet as a node does."""
@@ -91,6 +98,9 @@ class Connection:
         self.lost: PacelineError | None = None
         self._settings = settings
         self._dial = dial
+        self._login = settings.login or endpoint.login or ClientLogin.from_environ()
+        self._lifetime_s = 0.0
+        self._is_encrypted = False
         self._cluster_id = cluster_id
         self._on_change = on_change
         self._pending: dict[int, _Pending] = {}
@@ -216,6 +226,8 @@ class Connection:
                     task_status.started(self)
                     nursery.start_soon(self._guard, self._read, transport)
                     nursery.start_soon(self._guard, self._write, transport)
+                    if self._lifetime_s:
+                        nursery.start_soon(self._guard, self._stay_logged_in, transport)
                     await self._watch_deadlines()
         finally:
             self._end(ConnectionLost("the client ends"))
@@ -233,6 +245,7 @@ class Connection:
                 raise dial_error(self.endpoint, error) from error
             missing, why = "greeting", f": it stands still, or is {NO_LISTENER}"
             try:
+                self._is_encrypted = isinstance(stream, trio.SSLStream)
                 transport = await self._wrap(stream, nursery)
                 self.hello = await self._shake_hands(transport)
             except BaseException:
@@ -275,7 +288,57 @@ class Connection:
         reply = HelloReply.unpack(frame.body)
         if reply.version != PROTOCOL_VERSION:
             raise UnsupportedVersion(f"{self.endpoint}: speaks version {reply.version}")
+        await self._first_log_in(transport, reply)
         return reply
+
+    # --- logging in -------------------------------------------------------------------------------
+
+    async def _first_log_in(self, transport: Transport, hello: HelloReply) -> None:
+        if self._login is None:
+            if hello.mechanisms:
+                raise AuthenticationFailed(
+                    f"{self.endpoint}: the node wants a log-in ({', '.join(hello.mechanisms)}): "
+                    "name a user and a file with the password"
+                )
+            return
+
+        async def ask(request: Authenticate) -> Authenticated:
+            head = encode_head(Kind.REQUEST, NativeApi.AUTHENTICATE, 0, request.pack(), 0)
+            await transport.send([[head]])
+            frame = await transport.receive()
+            frame.raise_for_error()
+            return Authenticated.unpack(frame.body)
+
+        await self._log_in(self._login, ask)
+
+    async def _log_in(
+        self, login: ClientLogin, ask: Callable[[Authenticate], Awaitable[Authenticated]]
+    ) -> None:
+        async def say(mechanism: str, data: bytes) -> bytes:
+            answer = await ask(Authenticate(mechanism, data))
+            self._lifetime_s = answer.lifetime_ms / 1000
+            return answer.data
+
+        try:
+            in_thread = trio.to_thread.run_sync
+            await log_in(login, say, in_thread, is_encrypted=self._is_encrypted)
+        except ConnectionLost:
+            raise
+        except PacelineError as error:  # whatever it is, without a log-in nothing else goes on
+            raise AuthenticationFailed(f"{self.endpoint}: {login.username}: {error}") from error
+
+    async def _stay_logged_in(self, _transport: Transport) -> None:
+        """Log in again before the node wants it."""
+        assert self._login is not None
+
+        async def ask(request: Authenticate) -> Authenticated:
+            return await self.call(
+                NativeApi.AUTHENTICATE, request, Authenticated, wait_s=_LOGIN_WAIT_S
+            )
+
+        while self._lifetime_s:
+            await trio.sleep(self._lifetime_s * _LOGIN_SHARE)
+            await self._log_in(self._login, ask)
 
     async def _guard(self, work: Callable[[Transport], Any], transport: Transport) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from paceline.errors import ConfigurationError
+from paceline.login import ClientLogin
 from paceline.tls import ClientTls
 from paceline.types import MAX_BATCH_BYTES, MAX_RECORD_BYTES, Acks, Compression
 from paceline.values import dataclass
@@ -27,6 +28,8 @@ class ClientSettings:
     administrative call or a look-up, with all its retries, and how long a consumer waits for
     another replica to take over from a damaged one. ``tls`` encrypts all connections; None: only if
     the address is ``tls://`` or ``wss://``, or a variable ``PACELINE_CLIENT_TLS_...`` is set.
+    ``login`` says who the client is; None: what the address or the variables
+    ``PACELINE_CLIENT_USERNAME``, ``..._PASSWORD_FILE`` and ``..._MECHANISM`` say.
     ``first_contact_timeout_s`` is how long
     ``connect()`` goes on trying while every address refuses it, 0 for one try each; None means the
     operation timeout, which a silent address and a cluster once reached get in any case.
@@ -41,6 +44,7 @@ class ClientSettings:
     max_backoff_s: float = 0.25
     max_frame_bytes: int = 64 * 1024 * 1024
     tls: ClientTls | None = None
+    login: ClientLogin | None = None
 
     def __post_init__(self) -> None:
         _require(self.connect_timeout_s > 0, "connect_timeout_s must be above 0")

@@ -189,6 +189,7 @@ class ClientListeners:
             after_burst=replicas.tell_followers,
             turns=services.turns,
             run_blocking=run_blocking,
+            authenticator=self._authenticator,
         )
 
     def _make_kafka(self) -> KafkaListener:

@@ -23,7 +23,7 @@ from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import Principal
 from paceline_node.services.broker_services import BrokerServices
-from paceline_node.settings import ListenerKind, Settings
+from paceline_node.settings import ListenerKind, Login, Settings
 
 NATIVE_PATH = "/native"
 
@@ -68,10 +68,21 @@ class NodePages:
                 return None
 
     def _make_http(self) -> HttpServer:
+        found = [each for each in self._settings.listeners if each.kind is ListenerKind.HTTP]
+        is_encrypted = any(each.tls and not each.plain_too for each in found)
+        must_log_in = any(each.login is Login.REQUIRED for each in found)
+
         async def native_over_websocket(
             stream: trio.abc.Stream, name: str, principal: Principal, memory: Holding
         ) -> None:
-            client = Client(name, is_loopback=False, principal=principal, memory=memory)
+            client = Client(
+                name,
+                is_loopback=False,
+                principal=principal,
+                memory=memory,
+                is_encrypted=is_encrypted,
+                must_log_in=must_log_in,
+            )
             await self._native.serve(stream, client)
 
         scrapes = self._scrapes(self._metrics.collect)

@@ -79,8 +79,8 @@ class Login(enum.Enum):
     REQUIRED = "required"
 
 
-LOGIN_KINDS = (ListenerKind.KAFKA,)
-"""Whose protocol lets clients log in."""
+LOGIN_KINDS = (ListenerKind.KAFKA, ListenerKind.NATIVE, ListenerKind.HTTP)
+"""Whose protocol lets clients log in; of http it is the native one over WebSocket."""
 
 
 def has_http2() -> bool:

@@ -41,6 +41,7 @@ class NativeApi(enum.IntEnum):
     INIT_PRODUCER = 6
     REPORT_CORRUPT = 7
     TRIM_PARTITION = 8
+    AUTHENTICATE = 9
     CREATE_TOPIC = 20
     DELETE_TOPIC = 21
     ALTER_TOPIC = 22

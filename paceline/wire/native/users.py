@@ -1,7 +1,7 @@
-"""Users and what proves to be them: SCRAM keys and tokens.
+"""Users and what proves to be them: SCRAM keys and tokens; logging in on a connection.
 
-No password and no token ever travels in these: who makes a user derives the keys, who makes a token
-sends its digest.
+No password and no token ever travels in these but in ``Authenticate``, and there only as the
+mechanism has it: who makes a user derives the keys, who makes a token sends its digest.
 """
 
 from __future__ import annotations
@@ -87,3 +87,21 @@ class UsersListed(Message):
     """By name; of the users asked for those that there are."""
 
     users: tuple[UserInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticate(Message):
+    """One message of a SASL exchange; ``mechanism`` empty after the first. Asked again later, it
+    begins a new one: who a connection is must be shown again before ``lifetime_ms`` are over."""
+
+    mechanism: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticated(Message):
+    """The server's message. ``done``: it is who it says; ``lifetime_ms`` 0: for good."""
+
+    data: bytes
+    done: bool
+    lifetime_ms: int = 0

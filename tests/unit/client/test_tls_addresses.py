@@ -44,7 +44,7 @@ def test_brokers_found_later_are_reached_alike() -> None:
     [
         ("tls://h:1?autority=x", "'autority' is none of authority"),
         ("tls://h:1?certificate=x", "belong together"),
-        ("h:1?authority=x", "options are those of tls://"),
+        ("h:1?authority=x", "options other than those of a log-in are of tls://"),
         ("ssl://h:1", "expected tcp, tls, ws or wss"),
         ("tls://h:1/path", "expected host:port"),
     ],

@@ -29,6 +29,7 @@ class Surroundings:
 
     def __init__(self) -> None:
         self.meters = self
+        self.authenticator = cast(Any, None)
         self.requests: dict[int, object] = {}
         self.produce_done: list[Done] = []
         self.answers: list[tuple[int, int]] = []

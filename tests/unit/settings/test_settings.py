@@ -315,7 +315,10 @@ def test_coordinator_is_an_older_name_of_kafka() -> None:
     [
         ("v1://h:1?client_auth=required", "a scheme that ends in +tls"),
         ("kafka://h:1?login=yes", "expected login=optional|required"),
-        ("v1://h:1?login=required", "expected login=optional|required, for kafka"),
+        (
+            "v1://h:1?login=required",
+            "expected login=optional|required, for kafka or native or http",
+        ),
         ("v1+tls://h:1?client_auth=yes", "expected client_auth=none|optional|required"),
         ("v1+tls://h:1?client_auth=required&tls=optional", "who need not encrypt"),
         ("v1+ssl://h:1", "unknown scheme"),

@@ -15,6 +15,7 @@ from uuid import UUID
 import trio
 
 from paceline.errors import (
+    AuthenticationFailed,
     ConnectionLost,
     InconsistentClusterId,
     InvalidRequest,
@@ -35,9 +36,11 @@ from paceline.wire.native.data import (
     ListOffsets,
     ListOffsetsReply,
 )
+from paceline.wire.native.users import Authenticate
 from paceline_node.client_memory import Portion
 from paceline_node.env import RunBlocking
 from paceline_node.listeners.native.fetch import FetchHandler
+from paceline_node.listeners.native.login import LOGIN_S, NativeLogin
 from paceline_node.listeners.native.produce import ProduceHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.loop_turns import SLICE_UNITS, Turns
@@ -48,6 +51,7 @@ from paceline_node.net.transport import FilePart
 from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.request_pace import Pace
+from paceline_node.security.authentication import Authenticator
 from paceline_node.security.principals import Principal
 from paceline_node.services.fetch import InOlderTier, ParkedFetch
 from paceline_node.settings.limits import LimitSettings
@@ -102,7 +106,9 @@ class NativeService:
         after_burst: Callable[[], None],
         turns: Turns,
         run_blocking: RunBlocking,
+        authenticator: Authenticator,
     ) -> None:
+        self.authenticator = authenticator
         self.cluster_id = cluster_id
         self.node_id = node_id
         self.software = software
@@ -162,6 +168,7 @@ class NativeService:
 class _Session:
     def __init__(self, service: NativeService, frames: FrameStream, client: Client) -> None:
         self._service = service
+        self._login = NativeLogin(service.authenticator, client)
         self._principal = client.principal
         self._account = client.account
         self._memory = client.memory
@@ -181,6 +188,9 @@ class _Session:
         """Read and dispatch until the client closes its side."""
         with trio.move_on_after(self._service.limits.hello_s) as scope:
             greeted = await self._greet()
+        if greeted and self._login.is_missing:
+            with trio.move_on_after(LOGIN_S) as scope:
+                greeted = await self._log_in()
         if scope.cancelled_caught or not greeted:
             self._frames.finish()
             return
@@ -233,7 +243,8 @@ class _Session:
             self._frames.send_error(frame, refusal)
             return False
         limits = self._service.limits
-        self._frames.allow_frames_of(limits.max_frame_bytes)
+        if not self._login.is_missing:
+            self._frames.allow_frames_of(limits.max_frame_bytes)
         reply = HelloReply(
             PROTOCOL_VERSION,
             self._service.cluster_id,
@@ -241,9 +252,37 @@ class _Session:
             limits.max_frame_bytes,
             limits.max_in_flight,
             self._service.software,
+            self._login.offered(),
         )
         self._frames.send_frame(Kind.RESPONSE, frame.api, frame.correlation, reply)
         return True
+
+    async def _log_in(self) -> bool:
+        """Before anything else is answered; False at the end of the stream."""
+        while self._login.is_missing:
+            frame = await self._frames.receive()
+            if frame is None:
+                return False
+            if frame.kind != _REQUEST or frame.api != NativeApi.AUTHENTICATE:
+                refusal = AuthenticationFailed("this listener wants a log-in before anything else")
+                self._frames.send_error(frame, refusal)
+                return False
+            self._unanswered += 1
+            await self._authenticate(frame, trio.current_time())
+        self._frames.allow_frames_of(self._service.limits.max_frame_bytes)
+        return True
+
+    async def _authenticate(self, frame: Frame, arrived: float) -> None:
+        """Nothing else of the connection is begun meanwhile. Raises RemoteProtocolError where the
+        log-in failed, which ends the session."""
+        try:
+            answer = await self._login.step(Authenticate.unpack(frame.body))
+        except AuthenticationFailed as error:
+            self._refuse(frame, arrived, error)
+            raise RemoteProtocolError(f"log-in failed: {error}") from None
+        self._principal = self._login.client.principal
+        self._account = self._login.client.account
+        self._answer(frame, arrived, answer)
 
     def _refusal(self, hello: Hello) -> PacelineError | None:
         if not hello.min_version <= PROTOCOL_VERSION <= hello.max_version:
@@ -270,7 +309,12 @@ class _Session:
             self._large[id(frame)] = size * _PARSED_FACTOR
             self._at_work.set(self._at_work.held_bytes + size * _PARSED_FACTOR)
             await self._memory.room()
+        if self._login.is_over and frame.api != NativeApi.AUTHENTICATE:
+            raise RemoteProtocolError("the log-in has expired, and was not repeated")
         try:
+            if frame.api == NativeApi.AUTHENTICATE:
+                await self._authenticate(frame, arrived)
+                return 1
             items = items_of(frame.body, at_most=MAX_ITEMS)
             units = 1 + items // _ITEMS_PER_UNIT + len(frame.payload) // _BYTES_PER_UNIT
             is_large = units > _LARGE_UNITS

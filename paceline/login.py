@@ -1,0 +1,92 @@
+"""How a client proves who it is: a user's name, and a file with the password or a token."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+
+from paceline.errors import AuthenticationFailed, ConfigurationError
+from paceline.scram import NONCE_BYTES, PLAIN, SASL_MECHANISMS, ScramClient
+from paceline.values import dataclass
+
+VARIABLES = {
+    "username": "PACELINE_CLIENT_USERNAME",
+    "password_file": "PACELINE_CLIENT_PASSWORD_FILE",
+    "mechanism": "PACELINE_CLIENT_MECHANISM",
+}
+"""Field -> the environment variable that says the same."""
+_FILE_BYTES = 8192
+
+Say = Callable[[str, bytes], Awaitable[bytes]]
+"""Sends the mechanism and a message; the answer's bytes."""
+InThread = Callable[[Callable[[], bytes]], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLogin:
+    """``password_file``: its first line is the password; it is read for each connection.
+    ``mechanism``: PLAIN, which needs TLS, also takes a token there."""
+
+    username: str
+    password_file: str
+    mechanism: str = SASL_MECHANISMS[0]
+
+    def __post_init__(self) -> None:
+        if not (self.username and self.password_file):
+            raise ConfigurationError("log-in: username and password_file belong together")
+        if self.mechanism not in SASL_MECHANISMS:
+            raise ConfigurationError(
+                f"log-in: mechanism {self.mechanism!r} is none of {', '.join(SASL_MECHANISMS)}"
+            )
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> ClientLogin | None:
+        """From fields by name, None where there are none. Raises ConfigurationError."""
+        if not given:
+            return None
+        return cls(**{"username": "", "password_file": "", **given})
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] | None = None) -> ClientLogin | None:
+        """What the variables of :data:`VARIABLES` say; None where none is set. Raises
+        ConfigurationError."""
+        env = os.environ if environ is None else environ
+        return cls.of({field: env[name] for field, name in VARIABLES.items() if env.get(name)})
+
+    def given(self) -> dict[str, str]:
+        """The fields, as :meth:`of` takes them."""
+        fields = {field: str(getattr(self, field)) for field in VARIABLES}
+        if self.mechanism == SASL_MECHANISMS[0]:
+            del fields["mechanism"]
+        return fields
+
+    def plain(self) -> bytes:
+        """The message of PLAIN. Raises ConfigurationError."""
+        return b"\0" + self.username.encode() + b"\0" + self.password()
+
+    def password(self) -> bytes:
+        """What the file holds. Raises ConfigurationError."""
+        try:
+            with open(self.password_file, "rb") as file:
+                password = file.readline(_FILE_BYTES).rstrip(b"\r\n")
+            password.decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"log-in: {self.password_file}: {error}") from error
+        if not password:
+            raise ConfigurationError(f"log-in: {self.password_file}: its first line is empty")
+        return password
+
+
+async def log_in(login: ClientLogin, say: Say, in_thread: InThread, *, is_encrypted: bool) -> None:
+    """Go through the exchange. Raises AuthenticationFailed, ConfigurationError."""
+    if login.mechanism == PLAIN:
+        if not is_encrypted:
+            raise AuthenticationFailed("PLAIN would show the password to all: it needs TLS")
+        await say(PLAIN, await in_thread(login.plain))
+        return
+    password = (await in_thread(login.password)).decode()
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    scram = ScramClient(login.mechanism, login.username, password, nonce)
+    first = await say(login.mechanism, scram.first())
+    scram.finish(await say("", await in_thread(lambda: scram.final(first))))
