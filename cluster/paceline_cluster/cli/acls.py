@@ -25,7 +25,7 @@ from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
 
-_OPEN = "there are no ACLs: everything is allowed to everybody"
+OPEN = "there are no ACLs and no users: everything is allowed to everybody"
 _USER = "User:"
 _OPERATIONS = {each.name.lower().replace("_", "-"): each for each in AclOperation}
 _COLUMNS = ("effect", "principal", "host", "operation", "resource", "pattern", "name")
@@ -36,8 +36,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def acl() -> None:
     """Say who may do what: create, list and delete ACLs.
 
-    A denial wins over all that allows. Once there is one ACL, everything is refused that none
-    allows; super users (setting security.super_users of the nodes) may do everything.
+    A denial wins over all that allows. Once there is one ACL, or one user, everything is refused
+    that no ACL allows; super users (setting security.super_users of the nodes) may do everything.
     """
 
 
@@ -68,7 +68,7 @@ _principals = click.option(
     "principals",
     multiple=True,
     metavar="NAME",
-    help="As the certificate names it; 'anonymous' is who shows none, '*' everybody.",
+    help="A user, or as certificates name it; 'anonymous' is who is neither, '*' everybody.",
 )
 _hosts = click.option(
     "--host", "hosts", multiple=True, metavar="ADDRESS", help="IP address of clients."
@@ -148,7 +148,7 @@ def list_(
     found, is_guarded = with_client(find(directory, bootstrap), work)
     _show(found, printer)
     if not is_guarded:
-        click.echo(_OPEN, err=True)
+        click.echo(OPEN, err=True)
 
 
 @acl.command()
@@ -157,7 +157,9 @@ def list_(
 @_resource_options
 @_hosts
 @click.option("--matching", is_flag=True, help="All that hold for a name: prefixes and * too.")
-@click.option("--all", "everything", is_flag=True, help="All ACLs; then everything is allowed.")
+@click.option(
+    "--all", "everything", is_flag=True, help="All ACLs; without users everything is allowed then."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @client_options
 @output_option
@@ -189,7 +191,7 @@ def delete(
     gone, is_guarded = with_client(target, work)
     _show(gone, printer)
     if not is_guarded:
-        click.echo(_OPEN, err=True)
+        click.echo(OPEN, err=True)
 
 
 def _bare(principal: str) -> str:

@@ -12,6 +12,7 @@ import click
 from paceline.client import Client
 from paceline.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_HASHES
 from paceline.wire.native.users import UserInfo
+from paceline_cluster.cli.acls import OPEN
 from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
@@ -59,17 +60,26 @@ def create(
     iterations: int,
     printer: Printer,
 ) -> None:
-    """Make a user."""
+    """Make a user. The first one has to be a super user (setting security.super_users of the
+    nodes): from then on everything is refused that nothing allows."""
     if no_password and password_file is not None:
         raise click.UsageError("--no-password and --password-file exclude each other")
     password = None if no_password else read_password(password_file, f"Password of {name}")
     chosen = mechanisms or tuple(SCRAM_HASHES)
 
-    async def work(client: Client) -> None:
+    async def work(client: Client) -> bool:
+        was_guarded = (await client.admin.acls.list()).is_guarded
         await client.admin.users.create(name, password, mechanisms=chosen, iterations=iterations)
+        return was_guarded
 
-    with_client(find(directory, bootstrap), work)
+    was_guarded = with_client(find(directory, bootstrap), work)
     _done(printer, name, "created")
+    if not was_guarded:
+        click.echo(
+            "this is the first user: what nothing allows is refused from now on, to clients that "
+            "do not log in too",
+            err=True,
+        )
 
 
 @user.command()
@@ -132,10 +142,17 @@ def delete(
     yes: bool,
     printer: Printer,
 ) -> None:
-    """Forget a user. Who is connected stays."""
+    """Forget a user. Who is connected stays. Without users and ACLs everything is allowed."""
     confirm(f"Delete user {name}?", f"user {name} would be deleted", yes=yes)
-    with_client(find(directory, bootstrap), lambda client: client.admin.users.delete(name))
+
+    async def work(client: Client) -> bool:
+        await client.admin.users.delete(name)
+        return (await client.admin.acls.list()).is_guarded
+
+    is_guarded = with_client(find(directory, bootstrap), work)
     _done(printer, name, "deleted")
+    if not is_guarded:
+        click.echo(OPEN, err=True)
 
 
 @user.command()

@@ -138,9 +138,9 @@ class Image:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether what nothing allows is refused: once there is any rule. Without one everything is
-        allowed (DESIGN 14)."""
-        return bool(self.acls)
+        """Whether what nothing allows is refused: once there is any rule, or any user. Before that
+        everything is allowed (security/DESIGN 4.2)."""
+        return bool(self.acls or self.users)
 
     # --- lookups ---------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ def alter_user(request: AlterUser, context: Context) -> Outcome:
     _check(request)
     known = context.image.users.get(request.name)
     before = known or User(request.name)
-    after = _altered(before, request, context.wall_ms)
+    after = altered(before, request, context.wall_ms)
     if known is None:
         if not request.may_create:
             raise UserNotFound(f"user {request.name!r} does not exist")
@@ -60,7 +60,8 @@ def delete_user(request: DeleteUser, context: Context) -> Outcome:
     return Outcome((RemoveUser(request.name),), lambda at: Done(at.offset, at.term))
 
 
-def _altered(before: User, request: AlterUser, wall_ms: int) -> User:
+def altered(before: User, request: AlterUser, wall_ms: int) -> User:
+    """The user after the request. ``wall_ms``: when new tokens are made."""
     keys = {key.mechanism: key for key in before.keys if key.mechanism not in request.without}
     keys |= {key.mechanism: key for key in request.keys}
     tokens = {each.token_id: each for each in before.tokens if each.token_id not in request.revoked}

@@ -62,7 +62,9 @@ class OpenAcls:
     def _keep_a_way_in(self, acls: frozenset[Acl]) -> None:
         """Nobody shuts himself out by a slip: then only a super user, for whom a setting of the
         nodes is needed, could let anybody in."""
-        if self._policy is not None and self._policy.locks_out(self._principal, acls):
+        if self._policy is not None and self._policy.locks_out(
+            self._principal, acls, self._store.image.users
+        ):
             raise PolicyViolation(
                 f"then {self._principal} could not change ACLs any more: allow alter of the "
                 "cluster to somebody whom you can be, first or in the same request, or name a "

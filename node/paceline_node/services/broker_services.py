@@ -161,7 +161,7 @@ class BrokerServices:
             trimming=TrimService(access, records, topics),
             authorized=AuthorizedOperations(access),
             acls=AclService(store, topics, access, broker.policy),
-            users=UserService(store, access),
+            users=UserService(store, topics, access, broker.policy),
             access=access,
             turns=turns,
         )

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from paceline.wire.native.acls import Acl
+from paceline_node.controller.records import User
 from paceline_node.controller.store import MetadataStore
 from paceline_node.security.acls import AclRules, Asker, needed
 from paceline_node.security.principals import (
@@ -17,6 +18,9 @@ from paceline_node.security.principals import (
     Resource,
     refuse,
 )
+
+_OF_USERS = (Proof.PASSWORD, Proof.TOKEN)
+"""Who has proved to be a user by these can do it again only as long as there is that user."""
 
 
 class ClusterPolicy:
@@ -45,9 +49,20 @@ class ClusterPolicy:
         if not _allows(self._rules, principal, operation, resource):
             refuse(principal, operation, resource)
 
-    def locks_out(self, principal: Principal, acls: frozenset[Acl]) -> bool:
-        """Whether ``principal`` could not change ACLs any more if there were these."""
-        if not acls or self._may_all(principal):
+    @property
+    def super_users(self) -> tuple[str, ...]:
+        """Who may do everything, as this node's settings say."""
+        return tuple(self._super_users())
+
+    def locks_out(
+        self, principal: Principal, acls: frozenset[Acl], users: Mapping[str, User]
+    ) -> bool:
+        """Whether ``principal`` could not change ACLs and users any more if there were these."""
+        if not (acls or users) or principal.proof is Proof.CLUSTER_SECRET:
+            return False
+        if principal.proof in _OF_USERS and not can_log_in(users.get(principal.name)):
+            return True
+        if self._may_all(principal):
             return False
         return not _allows(AclRules(acls), principal, Operation.ADMINISTER, CLUSTER)
 
@@ -55,6 +70,11 @@ class ClusterPolicy:
         if principal.proof is Proof.CLUSTER_SECRET:
             return True
         return principal.proof is not Proof.NONE and principal.name in self._super_users()
+
+
+def can_log_in(user: User | None) -> bool:
+    """Whether there is anything that proves to be the user."""
+    return user is not None and bool(user.keys or user.tokens)
 
 
 def _allows(

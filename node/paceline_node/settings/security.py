@@ -14,8 +14,8 @@ class SecuritySettings:
 
     super_users: tuple[str, ...] = setting(
         (),
-        "Principals, as their certificates name them, who may do everything, whatever ACLs say; "
-        "the same on all nodes.",
+        "Users, and principals as their certificates name them, who may do everything, whatever "
+        "ACLs say; the same on all nodes. The first user of a cluster must be one of them.",
         reloadable=True,
     )
     acls_max: int = counted(counts.ACLS)

@@ -20,6 +20,7 @@ from aiokafka.helpers import create_ssl_context
 from confluent_kafka import admin as confluent_admin
 
 import paceline.client
+from paceline.client import ClientLogin, ClientSettings
 from paceline.errors import ErrorCode
 from paceline.scram import SCRAM_HASHES, ScramClient
 from paceline.wire.kafka import cluster, sasl, topics
@@ -39,6 +40,7 @@ from tests.integration.node.test_kafka import ONE
 COUNT = 50
 PASSWORD = "wonder, land=1"
 LOGIN = {"kafka": "login=required"}
+SUPER_USERS = {"security.super_users": "alice,bob"}
 
 
 class Listening(AllowAll):
@@ -64,7 +66,7 @@ async def guarded(
     async with (
         lone_node(
             directory,
-            {**ONE, **certificates.settings, **flags},
+            {**ONE, **SUPER_USERS, **certificates.settings, **flags},
             tls=("kafka?login=required",),
             policy=policy,
         ) as node,
@@ -79,12 +81,19 @@ async def guarded(
 async def in_clear_text(directory: Path, **flags: str) -> AsyncIterator[RunningNode]:
     """The same without TLS."""
     async with (
-        lone_node(directory, {**ONE, **flags}, options=LOGIN) as node,
+        lone_node(directory, {**ONE, **SUPER_USERS, **flags}, options=LOGIN) as node,
         paceline.client.connect(node.native) as client,
     ):
         await client.admin.create_topic("t", partitions=1, replication_factor=1)
         await client.admin.users.create("alice", PASSWORD, iterations=4096)
         yield node
+
+
+def as_alice(directory: Path) -> ClientSettings:
+    """What a native client says to administer."""
+    file = directory / "alice.password"
+    file.write_text(PASSWORD + "\n")
+    return ClientSettings(login=ClientLogin(username="alice", password_file=str(file)))
 
 
 def address_of(node: RunningNode) -> str:
@@ -364,7 +373,7 @@ def rdkafka_stays(settings: dict[str, Any]) -> None:
 async def test_a_connection_stays_with_whom_it_was(tmp_path: Path) -> None:
     async with (
         in_clear_text(tmp_path) as node,
-        paceline.client.connect(node.native) as admin,
+        paceline.client.connect(node.native, as_alice(tmp_path)) as admin,
         KafkaClient(node.addresses["kafka"]) as client,
     ):
         await admin.admin.users.create("bob", PASSWORD, iterations=4096)

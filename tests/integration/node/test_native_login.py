@@ -59,10 +59,11 @@ class Guarded:
 async def guarded(
     directory: Path, *, is_encrypted: bool = False, policy: Watching | None = None, **flags: str
 ) -> AsyncIterator[Guarded]:
+    """With a user ``alice``, who may do everything."""
     certificates = Certificates(directory)
     async with lone_node(
         directory,
-        {**ONE, **certificates.settings, **flags},
+        {**ONE, **certificates.settings, "security.super_users": "alice", **flags},
         tls=(f"native?{LOGIN}",) if is_encrypted else (),
         options={"native": LOGIN},
         policy=policy,
@@ -139,7 +140,7 @@ async def test_nothing_else_is_answered_before(tmp_path: Path) -> None:
 
 
 async def test_a_log_in_is_repeated_and_work_goes_on(tmp_path: Path) -> None:
-    async with guarded(tmp_path, **{"login.session_ms": "1000"}) as it:
+    async with guarded(tmp_path, policy=Watching(), **{"login.session_ms": "1000"}) as it:
         async with (
             connected(it, it.login("SCRAM-SHA-256")) as client,
             client.producer() as producer,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -10,7 +11,15 @@ import pytest
 from paceline.errors import AuthorizationFailed
 from paceline.types import NodeId
 from paceline.wire.native.acls import Acl, AclEffect, AclOperation, AclPattern, AclResource
-from paceline_node.controller.records import AddAcl, NoOp, RemoveAcl, encode_record
+from paceline_node.controller.records import (
+    AddAcl,
+    NoOp,
+    RemoveAcl,
+    RemoveUser,
+    TokenKey,
+    User,
+    encode_record,
+)
 from paceline_node.controller.store import MetadataStore
 from paceline_node.security.principals import (
     ANONYMOUS,
@@ -35,7 +44,7 @@ class World:
         self.super_users: tuple[str, ...] = ()
         self.policy = ClusterPolicy(self.store, lambda: self.super_users)
 
-    def commit(self, *records: AddAcl | RemoveAcl | NoOp) -> None:
+    def commit(self, *records: AddAcl | RemoveAcl | RemoveUser | User | NoOp) -> None:
         index = self.store.image.offset + 1
         self.store.apply(index, 1, [encode_record(each) for each in records])
 
@@ -105,13 +114,36 @@ def test_super_users_and_nodes_may_everything(world: World) -> None:
 
 def test_who_would_be_locked_out(world: World) -> None:
     alter = Acl("ann", AclResource.CLUSTER, AclPattern.LITERAL, "", AclOperation.ALTER)
-    locks_out = world.policy.locks_out
+    locks_out = partial(world.policy.locks_out, users={})
     assert locks_out(ANN, frozenset({READ}))
     assert not locks_out(ANN, frozenset({READ, alter}))
     assert not locks_out(ANN, frozenset())
     assert locks_out(ANN, frozenset({alter, replace(alter, effect=AclEffect.DENY)}))
     world.super_users = ("ann",)
     assert not locks_out(ANN, frozenset({READ}))
+
+
+def test_who_has_logged_in_needs_to_be_able_to_again(world: World) -> None:
+    world.super_users = ("ann",)
+    by_password, by_token = (Principal("ann", proof) for proof in (Proof.PASSWORD, Proof.TOKEN))
+    ann = User("ann", tokens=(TokenKey("0" * 16, bytes(32), 0, 0, ""),))
+    nothing, others = frozenset[Acl](), {"bob": User("bob")}
+    for each in by_password, by_token:
+        assert not world.policy.locks_out(each, nothing, {})
+        assert not world.policy.locks_out(each, nothing, {**others, "ann": ann})
+        for users in others, {"ann": User("ann")}:
+            assert world.policy.locks_out(each, nothing, users)
+    assert not world.policy.locks_out(ANN, nothing, others), "a certificate needs no user"
+    assert world.policy.locks_out(replace(by_password, name="bob"), nothing, {"bob": ann})
+
+
+def test_a_user_is_a_rule(world: World) -> None:
+    assert world.may(ANONYMOUS, Operation.ADMINISTER, CLUSTER)
+    world.commit(User("ann"))
+    assert not world.may(ANONYMOUS)
+    assert not world.may(ANN)
+    world.commit(RemoveUser("ann"))
+    assert world.may(ANONYMOUS)
 
 
 def test_what_makes_no_sense_is_a_bug(world: World) -> None:

@@ -98,7 +98,7 @@ def _handlers(env: Env, services: BrokerServices, removal: TopicRemoval) -> Hand
         services.produce,
     )
     trims = KafkaTrims(services.trimming)
-    users = KafkaUsers(services.topics, services.users)
+    users = KafkaUsers(services.users)
     acls = KafkaAcls(services.acls)
     return {
         1: fetch.fetch,

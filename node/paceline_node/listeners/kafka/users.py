@@ -14,11 +14,9 @@ from paceline.errors import (
 )
 from paceline.scram import derived
 from paceline.wire.kafka import sasl as wire
-from paceline.wire.native.admin import Done
 from paceline.wire.native.users import AlterUser, ScramKey, UserInfo
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.errors import code_of, message_of
-from paceline_node.services.topics import TopicService
 from paceline_node.services.users import UserService
 
 MECHANISMS: Mapping[int, str] = MappingProxyType({1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"})
@@ -38,8 +36,7 @@ class _Wish:
 class KafkaUsers:
     """Users are made by the first key that they get."""
 
-    def __init__(self, topics: TopicService, users: UserService) -> None:
-        self._topics = topics
+    def __init__(self, users: UserService) -> None:
         self._users = users
 
     async def describe(
@@ -109,7 +106,7 @@ class KafkaUsers:
             has = {each.mechanism for user in found for each in user.mechanisms}
             if not has.issuperset(wish.without):
                 raise UserNotFound(f"user {name!r} has no such credential")
-        await self._topics.administer(call.principal, body, Done)
+        await self._users.change(call.principal, body)
 
 
 def _fault(wish: _Wish) -> tuple[int, str]:

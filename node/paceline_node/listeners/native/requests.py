@@ -178,6 +178,8 @@ class NativeRequests:
             _refuse_internal(wish)
             if isinstance(wish, admin.DeleteTopic):
                 return await self._removal.delete(principal, wish.name)
+            if isinstance(wish, users_wire.AlterUser | users_wire.DeleteUser):
+                return await self._users.change(principal, wish)
             return await self._topics.administer(principal, wish, response)
 
         return handle
