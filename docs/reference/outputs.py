@@ -230,6 +230,22 @@ OUTPUTS: Mapping[str, Shape] = {
         ]
     },
     "topic describe": (_TOPIC, {"topics": [_TOPIC]}),
+    "topic sizes": {
+        "topics": [
+            {
+                "name": "text",
+                "size_bytes": "integer",
+                "disk_bytes": "integer",
+                "partitions": [
+                    {
+                        "partition": "integer",
+                        "replicas": [{"node": "integer", "size_bytes": "integer"}],
+                    }
+                ],
+            }
+        ],
+        "nodes": [{"node": "integer", "disk_bytes": "integer?", "reason": "text?"}],
+    },
     "topic alter": {"name": "text", "configs": {"*": "text"}},
     "topic add-partitions": {"name": "text", "partitions": "integer"},
     "topic trim": {

@@ -25,6 +25,7 @@ from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.topic_names import expanded, is_pattern
+from paceline_cluster.cli.topic_sizes import sizes
 
 CLUSTER_DEFAULT = -1
 
@@ -60,6 +61,9 @@ _names_argument = click.argument(
 @click.group()
 def topic() -> None:
     """Create, list, describe, alter and delete topics."""
+
+
+topic.add_command(sizes)
 
 
 @topic.command()
@@ -292,7 +296,10 @@ def trim(
     yes: bool,
     printer: Printer,
 ) -> None:
-    """Delete the oldest records of a topic, on all replicas. Offsets do not change."""
+    """Delete the oldest records of a topic, on all replicas. Offsets do not change.
+
+    Nobody reads them any more at once. Disk space comes back by whole segments: the one that is
+    written to keeps its own until it is full (segment.bytes) or old enough (segment.ms)."""
     what = "all records" if before is None else f"the records before offset {before}"
     where = name if partition is None else f"{name}/{partition}"
     confirm(f"Delete {what} of {where}?", f"trim deletes {what} of {where}", yes=yes)

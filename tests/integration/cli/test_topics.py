@@ -54,6 +54,42 @@ def test_topics_are_made_described_and_deleted_together(
     assert data("delete", "alone", "--yes") == {"name": "alone", "deleted": True}
 
 
+@pytest.mark.paceline(nodes=3)
+def test_sizes_say_which_topic_and_which_node_uses_the_disk(
+    paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [address, *_] = paceline.addresses("native")
+    paceline.create_topic("large", partitions=2, replication_factor=3)
+    paceline.create_topic("small", partitions=1, replication_factor=2)
+    with paceline.connect() as client, client.producer() as producer:
+        for partition, values in ((0, 1), (1, 3)):
+            for _ in range(values):
+                producer.send("large", bytes(100_000), partition=partition)
+        producer.send("small", b"one")
+
+    def run(*words: str, code: Exit = Exit.OK) -> str:
+        assert cli.main(["topic", "sizes", *words, "--bootstrap", address]) == code
+        said = capsys.readouterr()
+        return said.out if code is Exit.OK else said.err
+
+    found = json.loads(run("large", "sm*", "--output", "json"))
+    large, small = found["topics"]
+    assert (large["name"], small["name"]) == ("large", "small")
+    # acks=all: it is on every replica.
+    for number, values in ((0, 1), (1, 3)):
+        replicas = large["partitions"][number]["replicas"]
+        assert [each["node"] for each in replicas] == [0, 1, 2]
+        assert {each["size_bytes"] // 100_000 for each in replicas} == {values}
+    assert large["disk_bytes"] == 3 * large["size_bytes"]
+    assert len(small["partitions"][0]["replicas"]) == 2
+    told = sum(each["disk_bytes"] for each in found["nodes"])
+    assert told == large["disk_bytes"] + small["disk_bytes"]
+    rows = [line.split() for line in run().splitlines()]
+    assert (rows[1][0], int(float(rows[1][1])), rows[1][2]) == ("large", 400, "kB")
+    assert "__groups" in [row[0] for row in rows if row]
+    assert "nothing: no such topic" in run("nothing", code=Exit.DATA)
+
+
 @pytest.mark.paceline(nodes=1, settings={"log.retention_ms": "3600000"})
 def test_what_holds_for_a_topic_is_told_with_where_it_is_from(
     paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
