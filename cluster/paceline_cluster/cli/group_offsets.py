@@ -25,7 +25,7 @@ from paceline_cluster.cli.group_plan import (
     to_json,
 )
 from paceline_cluster.cli.output import Printer, Table, output_option
-from paceline_cluster.cli.places import parse_place
+from paceline_cluster.cli.places import TIMES, parse_time
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.targets import parse_partition
 from paceline_node.groups.keys import Family, GroupKey
@@ -82,9 +82,7 @@ class Target:
 @click.option("--to-earliest", is_flag=True, help="To the oldest record kept.")
 @click.option("--to-latest", is_flag=True, help="Behind the newest record.")
 @click.option("--to-offset", type=click.IntRange(0), metavar="N")
-@click.option(
-    "--to-datetime", metavar="TIME", help="To the first record since 2026-05-01T12:00 or so."
-)
+@click.option("--to-datetime", metavar="TIME", help=f"To the first record since then: ms, {TIMES}.")
 @click.option("--shift-by", type=int, metavar="N", help="By N records, back when negative.")
 @click.option(
     "--from-file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE"
@@ -219,12 +217,9 @@ def _target(
 
 def _since(text: str) -> Position:
     try:
-        place = parse_place(text)
+        return Position.since(parse_time(text.removeprefix("@")))
     except ValueError as error:
         raise click.UsageError(f"--to-datetime: {error}") from None
-    if place.timestamp_ms is None:
-        raise click.UsageError(f"--to-datetime: {text!r} is no time, such as 2026-05-01T12:00:00Z")
-    return place
 
 
 def _read(path: Path) -> dict[TopicPartition, int]:

@@ -1,15 +1,18 @@
-"""Where ``consume`` begins, as people write it."""
+"""Places in a topic and times, as people write them."""
 
 from __future__ import annotations
 
+import re
+import time
 from datetime import UTC, datetime
 
 from paceline.client import Position
 
-FORMS = (
-    "start, end, an offset, -N (the last N of each partition), @MS, or a time such as "
-    "2026-01-31T12:00:00Z"
-)
+TIMES = "a time such as 2026-01-31T12:00:00Z, or -2h (also s, m, d) for two hours ago"
+FORMS = f"start, end, an offset, -N (the last N of each partition), @MS, {TIMES}"
+
+_AGO = re.compile(r"-([0-9]{1,9})([smhd])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def parse_place(text: str) -> Position:
@@ -32,7 +35,8 @@ def parse_place(text: str) -> Position:
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds, or a time as :func:`parse_place` takes it. Raises ValueError."""
+    """Milliseconds, or a time as :func:`parse_place` takes it, none before 1970. Raises
+    ValueError."""
     if _is_number(text):
         return int(text)
     try:
@@ -40,11 +44,13 @@ def parse_time(text: str) -> int:
     except ValueError:
         when = -1
     if when < 0:
-        raise ValueError(f"{text!r} is no time: give ms, or such as 2026-01-31T12:00:00Z")
+        raise ValueError(f"{text!r} is no time: give ms, {TIMES}")
     return when
 
 
 def _milliseconds(text: str) -> int:
+    if ago := _AGO.fullmatch(text):
+        return int((time.time() - int(ago[1]) * _SECONDS[ago[2]]) * 1000)
     when = datetime.fromisoformat(text)
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)

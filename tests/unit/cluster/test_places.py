@@ -1,5 +1,7 @@
 """Places where consume begins."""
 
+import time
+
 import pytest
 
 from paceline.client import Position
@@ -25,7 +27,19 @@ def test_places(text: str, expected: Position) -> None:
     assert parse_place(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "soon", "--5", "5-", "@", "@-1", "٣"])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("-90s", 90), ("-5m", 300), ("-2h", 7200), ("-1d", 86_400)]
+)
+def test_how_long_ago(text: str, seconds: int) -> None:
+    before = time.time()
+    found = parse_place(text).timestamp_ms
+    assert found is not None
+    assert before - seconds - 1 <= found / 1000 <= time.time() - seconds
+    assert abs(parse_time(text) - found) < 60_000
+    assert parse_place("-99999999d") == Position.since(0)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "--5", "5-", "@", "@-1", "٣", "-1w", "-h", "2h"])
 def test_what_is_no_place(text: str) -> None:
     with pytest.raises(ValueError, match="is no place in a topic: give start, end"):
         parse_place(text)
@@ -38,7 +52,7 @@ def test_times(text: str, expected: int) -> None:
     assert parse_time(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "-1", "now", "1960-01-01", "@5"])
+@pytest.mark.parametrize("text", ["", "-1", "now", "1960-01-01", "@5", "-99999999d"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match="is no time: give ms"):
         parse_time(text)
