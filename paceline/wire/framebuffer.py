@@ -20,7 +20,7 @@ MAX_BUFFER_BYTES = 1024 * 1024
 DIRECT_BYTES = 16 * 1024
 """A frame that still lacks this much is received into its own memory."""
 _QUIET_RECEIVES = 256
-_TLS_HANDSHAKE = 0x1603  # how a TLS record of version 3.x begins
+_TLS_HANDSHAKE, _TLS_ALERT = 0x1603, 0x1503  # how TLS records of version 3.x begin
 
 
 class FrameBuffer:
@@ -95,6 +95,8 @@ class FrameBuffer:
         if size > self.max_frame_bytes:
             if size >> 16 == _TLS_HANDSHAKE:
                 raise RemoteProtocolError("who connected speaks TLS, and this port does not")
+            if size >> 16 == _TLS_ALERT:
+                raise RemoteProtocolError("the port that was connected to speaks TLS")
             raise RemoteProtocolError(
                 f"frame of {size} bytes exceeds the limit of {self.max_frame_bytes}"
             )

@@ -82,6 +82,10 @@ def address_table(listeners: Sequence[Mapping[str, str]], *, is_encrypted: bool 
     rows: list[tuple[str, str]] = []
     for name, clients in _CLIENTS.items():
         found = [node[name] for node in listeners if name in node]
+        if is_encrypted and name == "native":  # the one whose addresses say so
+            found = [f"tls://{each}" for each in found]
+        elif is_encrypted:
+            clients = f"{clients} (TLS)"
         if found:
             rows.append((clients, ",".join(found)))
     scheme = "https" if is_encrypted else "http"

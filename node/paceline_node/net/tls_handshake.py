@@ -29,6 +29,9 @@ _NO_TLS = frozenset(
     }
 )
 """What OpenSSL calls bytes that are none of TLS."""
+_NO_TLS_ALERT = b"\x15\x03\x01\x00\x02\x02\x46"
+"""A fatal alert, protocol_version: OpenSSL says nothing to such bytes, and whoever sent them may
+know an alert when it sees one, and tell its user."""
 
 
 class HandshakeFailed(Exception):
@@ -100,6 +103,8 @@ class Handshakes:
                 wrong = error
             await _send(stream, between)  # an alert that says why, too
             if wrong is not None:
+                if wrong.reason in _NO_TLS:
+                    await stream.send_all(_NO_TLS_ALERT)
                 await _let_read(stream)
                 raise wrong
             if is_done:

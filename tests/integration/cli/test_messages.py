@@ -100,3 +100,14 @@ async def test_a_plan_names_the_members_that_are_in_its_way(
     error = json.loads(capfd.readouterr().err)["error"]
     assert "has members" in error["message"]
     assert "paceline group evict NAME MEMBER" in error["hint"]
+
+
+@pytest.mark.paceline(nodes=1, tls=True)
+def test_an_address_inside_tls_is_named_as_such(
+    paceline: BlockingPaceline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    [address] = paceline.addresses("native")
+    plain = address.partition("?")[0].removeprefix("tls://")
+    assert cli.main(["topic", "list", "--bootstrap", plain]) == Exit.DATA
+    said = " ".join(capfd.readouterr().err.split())
+    assert f"{plain} speaks TLS (an address of it begins with tls://)" in said

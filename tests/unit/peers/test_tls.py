@@ -12,7 +12,12 @@ import structlog
 import trio
 from structlog.typing import EventDict
 
-from paceline.errors import AuthenticationFailed, ConnectionLost, PacelineError
+from paceline.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    PacelineError,
+    RemoteProtocolError,
+)
 from paceline.types import NO_NODE, NodeId
 from paceline_node.net.framestream import FrameStream
 from paceline_node.peers.auth import Initiator, Lane
@@ -116,7 +121,7 @@ class Overheard(trio.abc.Stream):
 
 async def refused(links: PeerLinks) -> PacelineError:
     """What a call fails with once the link has been tried."""
-    with pytest.raises((ConnectionLost, AuthenticationFailed)) as failed:
+    with pytest.raises((ConnectionLost, AuthenticationFailed, RemoteProtocolError)) as failed:
         await say(links, "hello")
     return failed.value
 
@@ -181,7 +186,8 @@ async def test_a_server_that_is_not_trusted_hears_no_proof(cluster: Cluster) -> 
 async def test_plaintext_on_an_encrypted_port(cluster: Cluster) -> None:
     with structlog.testing.capture_logs() as logs:
         node = await serve(cluster)
-        await refused(await cluster.links(None))
+        error = await refused(await cluster.links(None))
+        assert "the port that was connected to speaks TLS" in str(error)
         assert "does not speak TLS" in await refusal(logs)
     assert await say(await cluster.links(cluster.node(1)), "me") == "1 said me"
     assert node.opened == [(1, Lane.CONTROL)]
