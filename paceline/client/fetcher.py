@@ -245,8 +245,13 @@ class Fetcher:
         return next_at
 
     def _note_missing(self, reader: PartitionReader, now: float) -> None:
-        """A partition without a leader comes back; one whose topic is gone does not. Some nodes
-        may hear of a topic late, so only a long absence counts."""
+        """A partition without a leader comes back; one whose topic is gone does not, and none does
+        for who is not let in. Some nodes may hear of a topic late, so only a long absence counts.
+        """
+        if self._metadata.refusal is not None:
+            reader.error = self._metadata.refusal
+            self._arrived()
+            return
         if reader.at.partition < self._metadata.view.partition_count(reader.at.topic):
             reader.missing_since = math.inf
             return

@@ -15,6 +15,7 @@ from paceline.client.pool import ConnectionPool
 from paceline.client.retry import Backoff, retrying
 from paceline.client.settings import ClientSettings
 from paceline.errors import (
+    AuthenticationFailed,
     ErrorCode,
     LeaderNotAvailable,
     PacelineError,
@@ -242,6 +243,11 @@ class Metadata:
     def expect(self, metadata_offset: int) -> None:
         """Take no metadata that do not include this record: this client has made it."""
         self._least_offset = max(self._least_offset, metadata_offset)
+
+    @property
+    def refusal(self) -> AuthenticationFailed | None:
+        """Why no node lets this client in, when it was last tried."""
+        return self._error if isinstance(self._error, AuthenticationFailed) else None
 
     async def refresh(
         self,

@@ -98,7 +98,7 @@ def password(
     iterations: int,
     printer: Printer,
 ) -> None:
-    """Change a user's password. Who is connected stays."""
+    """Change a user's password. Who is connected stays, until it has to log in again."""
     new = read_password(password_file, f"New password of {name}")
     chosen = mechanisms or tuple(SCRAM_HASHES)
 
@@ -142,7 +142,7 @@ def delete(
     yes: bool,
     printer: Printer,
 ) -> None:
-    """Forget a user. Who is connected stays. Without users and ACLs everything is allowed."""
+    """Forget a user, and end its connections. Without users and ACLs everything is allowed."""
     confirm(f"Delete user {name}?", f"user {name} would be deleted", yes=yes)
 
     async def work(client: Client) -> bool:
@@ -205,7 +205,7 @@ def revoke(
     bootstrap: tuple[Address, ...],
     printer: Printer,
 ) -> None:
-    """Forget tokens of a user, by their ids. Who is connected stays."""
+    """Forget tokens of a user, by their ids, and end the connections that logged in by them."""
     ref = find(directory, bootstrap)
     with_client(ref, lambda client: client.admin.users.revoke(name, token_ids))
     _done(printer, name, "revoked")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from paceline_node.controller.image import Image
+from paceline_node.controller.records import User
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.security.attempts import Attempts
@@ -14,8 +16,12 @@ def make_authenticator(
     env: Env, store: MetadataStore, decoy_secret: bytes, settings: LoginSettings
 ) -> Authenticator:
     """One that knows the users of the newest metadata here."""
-    return Authenticator(
-        lambda name: store.image.users.get(name),
+
+    def find(name: str) -> User | None:
+        return store.image.users.get(name)
+
+    authenticator = Authenticator(
+        find,
         env.host.run_blocking,
         Attempts(env.now),
         Decoys(decoy_secret),
@@ -24,3 +30,10 @@ def make_authenticator(
         mechanisms=settings.mechanisms,
         session_ms=settings.session_ms,
     )
+
+    def image_changed(old: Image, new: Image) -> None:
+        if new.users is not old.users:
+            authenticator.sessions.users_changed(new.users)
+
+    store.subscribe(image_changed)
+    return authenticator

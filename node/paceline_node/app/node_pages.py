@@ -75,15 +75,17 @@ class NodePages:
         async def native_over_websocket(
             stream: trio.abc.Stream, name: str, principal: Principal, memory: Holding
         ) -> None:
-            client = Client(
-                name,
-                is_loopback=False,
-                principal=principal,
-                memory=memory,
-                is_encrypted=is_encrypted,
-                must_log_in=must_log_in,
-            )
-            await self._native.serve(stream, client)
+            with trio.CancelScope() as scope:
+                client = Client(
+                    name,
+                    is_loopback=False,
+                    principal=principal,
+                    memory=memory,
+                    is_encrypted=is_encrypted,
+                    must_log_in=must_log_in,
+                    end=scope.cancel,
+                )
+                await self._native.serve(stream, client)
 
         scrapes = self._scrapes(self._metrics.collect)
         reasons = self._services.status.reasons

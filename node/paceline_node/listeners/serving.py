@@ -23,11 +23,16 @@ from paceline_node.security.principals import ANONYMOUS, Principal, Proof
 from paceline_node.settings import Listener, Login
 
 
+def _do_nothing() -> None:
+    """There is no connection that could end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Client:
     """Who is on the other side of a connection: address for logs, whether it is this machine, as
     whom its requests are judged, what the node's memory it holds is charged to, whether others
-    could listen, and whether it may do nothing before it has proved who it is."""
+    could listen, and whether it may do nothing before it has proved who it is. ``end`` ends the
+    connection, at once; once it has ended it does nothing."""
 
     name: str
     is_loopback: bool
@@ -35,6 +40,7 @@ class Client:
     memory: Holding = field(default_factory=unlimited, compare=False)
     is_encrypted: bool = False
     must_log_in: bool = False
+    end: Callable[[], None] = field(default=_do_nothing, compare=False)
 
     def __post_init__(self) -> None:
         asks = replace(self.principal, source=self.account, host=host_of(self.address))
@@ -126,7 +132,8 @@ async def serve_clients(
                 memory.holding(kind, client.address, scope.cancel) as held,
             ):
                 must_log_in = bound.config.login is Login.REQUIRED
-                await handle(stream, replace(client, memory=held, must_log_in=must_log_in))
+                asks = replace(client, memory=held, must_log_in=must_log_in, end=scope.cancel)
+                await handle(stream, asks)
 
     await serve(
         bound.sockets,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -18,40 +19,10 @@ from paceline.wire.native.users import ScramKey
 from paceline_node.security.attempts import Attempts
 from paceline_node.security.principals import Principal, Proof
 from paceline_node.security.scram import REFUSED, Decoys, ScramServer
+from paceline_node.security.sessions import Login, Sessions, TokenView, UserView
 
 _MESSAGE_BYTES_MAX = 8192
 _PASSWORD_BYTES_MAX = 4096
-
-
-class TokenView(Protocol):
-    """A token of a user, without its secret."""
-
-    @property
-    def token_id(self) -> str: ...
-
-    @property
-    def digest(self) -> bytes: ...
-
-    @property
-    def expires_ms(self) -> int: ...
-
-
-class UserView(Protocol):
-    """A user, with what proves to be it."""
-
-    @property
-    def keys(self) -> Sequence[ScramKey]: ...
-
-    @property
-    def tokens(self) -> Sequence[TokenView]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """Who somebody has proved to be. ``lifetime_ms``: for how long that holds, 0 for good."""
-
-    principal: Principal
-    lifetime_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +50,7 @@ class Authenticator:
         session_ms: int = 0,
     ) -> None:
         self._find = find
+        self.sessions = Sessions(find)
         self._run_blocking = run_blocking
         self.attempts = attempts
         self._decoys = decoys
@@ -136,13 +108,13 @@ class Authenticator:
         return Login(Principal(name, proof), self._session_ms)
 
     def _token_login(self, name: str, token: TokenView) -> Login:
-        login = self.login(name, Proof.TOKEN)
+        login = replace(self.login(name, Proof.TOKEN), token_id=token.token_id)
         if not token.expires_ms:
             return login
         left_ms = token.expires_ms - self._wall_ms()
         if left_ms <= 0:
             raise AuthenticationFailed("the token has expired")
-        return Login(login.principal, min(left_ms, login.lifetime_ms or left_ms))
+        return replace(login, lifetime_ms=min(left_ms, login.lifetime_ms or left_ms))
 
     def _key_of(self, name: str, mechanism: str) -> ScramKey | None:
         return next((key for key in _keys(self._find(name)) if key.mechanism == mechanism), None)

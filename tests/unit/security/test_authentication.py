@@ -14,9 +14,10 @@ from paceline.scram import PLAIN, ScramClient
 from paceline.tokens import RANDOM_BYTES, make_token, read_token
 from paceline_node.controller.records import TokenKey, User
 from paceline_node.security.attempts import Attempts
-from paceline_node.security.authentication import Authenticator, Login
+from paceline_node.security.authentication import Authenticator
 from paceline_node.security.principals import Proof
 from paceline_node.security.scram import Decoys
+from paceline_node.security.sessions import Login
 from tests.unit.security.test_scram import key_for
 
 HERE = "10.0.0.1"

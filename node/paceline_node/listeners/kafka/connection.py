@@ -152,6 +152,7 @@ class KafkaConnection:
             pass  # who went away, or does not read, needs no answer
         finally:
             self._nursery = None
+            self._login.close()
             self._share.give_all()
             self._request.give_all()
             self._making.give_all()

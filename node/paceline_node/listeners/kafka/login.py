@@ -22,6 +22,7 @@ from paceline.wire.kafka.sasl import (
 from paceline_node.listeners.serving import Client
 from paceline_node.security.authentication import Answer, Authenticator, Exchange
 from paceline_node.security.principals import Proof
+from paceline_node.security.sessions import Session
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 LOGIN_APIS = frozenset({HANDSHAKE, AUTHENTICATE})
@@ -41,7 +42,7 @@ class KafkaLogin:
         self._ends_at = float("inf")
         self._mechanism = ""
         self._exchange: Exchange | None = None
-        self._has_logged_in = False
+        self._session: Session | None = None
         self.expects_raw = False
         """Whether the next frame is a message of the exchange without a header."""
         self.refused = ""
@@ -105,7 +106,7 @@ class KafkaLogin:
         client = self.client
         offered = self._authenticator.offered(is_encrypted=client.is_encrypted)
         code = ErrorCode.NONE
-        is_other = self._has_logged_in and request.mechanism != self._mechanism
+        is_other = self._session is not None and request.mechanism != self._mechanism
         if self._exchange is not None or is_other:
             code = ErrorCode.ILLEGAL_SASL_STATE
             self.refused = "a log-in is repeated by the same mechanism, when it is over"
@@ -126,10 +127,17 @@ class KafkaLogin:
         login = answer.login
         if login is None:
             return answer
-        if self._has_logged_in and login.principal.name != self.client.principal.name:
+        if self._session is not None and login.principal.name != self.client.principal.name:
             raise AuthenticationFailed("a connection stays with whom it was")
-        self._exchange, self.expects_raw, self._has_logged_in = None, False, True
+        sessions = self._authenticator.sessions
+        before, self._session = self._session, sessions.enter(login, self.client.end)
+        sessions.leave(before)
+        self._exchange, self.expects_raw = None, False
         self.client = replace(self.client, principal=login.principal)
         lifetime_s = login.lifetime_ms / 1000 or float("inf")
         self._ends_at = trio.current_time() + lifetime_s
         return answer
+
+    def close(self) -> None:
+        """The connection ends."""
+        self._authenticator.sessions.leave(self._session)

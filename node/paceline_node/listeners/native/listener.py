@@ -446,6 +446,7 @@ class _Session:
 
     def close(self) -> None:
         """Forget parked fetches; produce callbacks that still come find the stream closed."""
+        self._login.close()
         if self._idle is not None:
             self._idle.cancel()
         for parked in self._parked:

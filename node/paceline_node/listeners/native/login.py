@@ -11,6 +11,7 @@ from paceline.wire.native.users import Authenticate, Authenticated
 from paceline_node.listeners.serving import Client
 from paceline_node.security.authentication import Authenticator, Exchange
 from paceline_node.security.principals import Proof
+from paceline_node.security.sessions import Session
 
 LOGIN_S = 30.0
 """How long a client may take that has to log in."""
@@ -23,7 +24,7 @@ class NativeLogin:
         self.client = client
         self._authenticator = authenticator
         self._exchange: Exchange | None = None
-        self._has_logged_in = False
+        self._session: Session | None = None
         self._ends_at = float("inf")
 
     @property
@@ -57,9 +58,15 @@ class NativeLogin:
         if login is None:
             return Authenticated(answer.data, False)
         self._exchange = None
-        if self._has_logged_in and login.principal.name != client.principal.name:
+        if self._session is not None and login.principal.name != client.principal.name:
             raise AuthenticationFailed("a connection stays with whom it was")
-        self._has_logged_in = True
+        sessions = self._authenticator.sessions
+        before, self._session = self._session, sessions.enter(login, client.end)
+        sessions.leave(before)
         self.client = replace(client, principal=login.principal)
         self._ends_at = trio.current_time() + (login.lifetime_ms / 1000 or float("inf"))
         return Authenticated(answer.data, True, login.lifetime_ms)
+
+    def close(self) -> None:
+        """The connection ends."""
+        self._authenticator.sessions.leave(self._session)
