@@ -50,6 +50,8 @@ class Granting:
 
     def __init__(self) -> None:
         self.is_open = True
+        self.is_prepared = False
+        """Nothing was let pass since all was there."""
         self.refused: list[Needed] = []
         self._rules = AclRules(())
 
@@ -110,11 +112,13 @@ async def refusals(
     node: LoneNode, policy: Granting, send: Send, granted: list[Needed]
 ) -> Needed | None:
     """What a request is refused for that has been granted these."""
-    policy.is_open = True
-    await prepare(node)
+    if not policy.is_prepared:
+        policy.is_open = True
+        await prepare(node)
     policy.grant(granted)
     with trio.fail_after(LIMIT_S):
         await send(node)
+    policy.is_prepared = bool(policy.refused)
     return policy.refused[0] if policy.refused else None
 
 
