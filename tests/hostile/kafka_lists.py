@@ -63,10 +63,11 @@ def long_lists(part: int = 0, parts: int = 1) -> Iterator[LongList]:
             for same in (False, True):
                 made = _Making(api, path, same=same)
                 request = made.message(api.request, ())
-                if not same or made.named:
-                    header = RequestHeader(api.key, api.last, 1, "stranger")
-                    name = ".".join(path) + " of one name" * same
-                    yield LongList(api, name, request_frame(header, request))
+                header = RequestHeader(api.key, api.last, 1, "stranger")
+                name = ".".join(path) + " of one name" * same
+                yield LongList(api, name, request_frame(header, request))
+                if not made.named:
+                    break
 
 
 def _lists(cls: type[Struct], version: int) -> Iterator[tuple[str, ...]]:

@@ -293,7 +293,8 @@ async def test_handshakes_that_stall_are_given_up(tmp_path: Path, site: Site) ->
     flags = {**site.flags, "tls.handshake_ms": "8000"}
     with capture_logs() as logs:
         async with lone_node(tmp_path, flags, tls=("v1", "http")) as node:
-            for kind in ("v1", "http"):
+
+            async def stall(kind: str) -> None:
                 async with contextlib.AsyncExitStack() as stack:
                     stalled = [
                         await stack.enter_async_context(await open_stream(node.addresses[kind]))
@@ -307,6 +308,10 @@ async def test_handshakes_that_stall_are_given_up(tmp_path: Path, site: Site) ->
                         with trio.fail_after(HANG_S):
                             assert await stream.receive_some() == b""
                 assert "no TLS handshake in 8 s" in await refusal(logs, kind)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(stall, "v1")
+                nursery.start_soon(stall, "http")
 
 
 async def test_a_cluster_whose_nodes_encrypt(tmp_path: Path, site: Site) -> None:
