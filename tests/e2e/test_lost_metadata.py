@@ -12,9 +12,9 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,6 +79,10 @@ class Nodes:
         result = self._cluster.run(*words, *where, exit_code=None)
         return json.loads(result.stdout) if result.returncode == 0 else None
 
+    def listens(self, number: int) -> bool:
+        with socket.socket() as asking:
+            return asking.connect_ex(self._cluster.address(number, "native")) == 0
+
     def has_three_voters(self) -> bool:
         return bool(self.ask(THIRD, "quorum", "describe")["voters"] == [0, 1, 2])
 
@@ -113,14 +117,16 @@ def _values(cluster: Cluster, topic: str) -> list[int]:
 
 
 def _start_one_by_one(nodes: Nodes, order: tuple[int, ...]) -> None:
-    """The last one starts when the two before have had time to elect somebody, if they can."""
-    nodes.start(order[0])
-    nodes.start(order[1])
-    for _ in range(15):
-        found = [nodes.ask(number, "status") for number in order[:2]]
-        if any(status is not None and status["controller"] in order[:2] for status in found):
+    """The last one starts when the two before have had time to elect somebody, if they can: each is
+    asked twice, and who follows no quorum leaves the command waiting for three seconds."""
+    first, second = order[:2]
+    nodes.start(first)
+    nodes.start(second)
+    wait_until("both listen", lambda: nodes.listens(first) and nodes.listens(second))
+    for number in (first, second, first, second):
+        status = nodes.ask(number, "status")
+        if status is not None and status["controller"] in order[:2]:
             break
-        time.sleep(0.1)
     nodes.start(order[2])
 
 
