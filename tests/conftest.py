@@ -18,8 +18,12 @@ settings.register_profile(
 settings.load_profile("paceline")
 
 
+# Cycles are not looked for in all that is imported and collected, which stays.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Cycles are not looked for in all that was imported and collected, which stays."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 10)
+    gc.enable()
