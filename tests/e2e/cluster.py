@@ -149,9 +149,10 @@ class Cluster:
 
 
 def wait_until(
-    what: str, holds: Callable[[], bool], *, timeout_s: float = HANG_S, every_s: float = 0.05
+    what: str, holds: Callable[[], bool], *, timeout_s: float = HANG_S, every_s: float = 0.1
 ) -> None:
-    """Look again and again until ``holds``; AssertionError naming ``what`` at the end of time."""
+    """Look again and again until ``holds``; AssertionError naming ``what`` at the end of time. Most
+    looks are a command, which takes from those that are waited for: 20 ms of a processor each."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"

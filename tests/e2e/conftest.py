@@ -11,6 +11,17 @@ import pytest
 
 from tests.e2e.cluster import Cluster
 
+LONGEST = (
+    "test_docs.py",
+    "test_lost_metadata.py",
+    "test_bad_sectors.py",
+    "test_descriptors.py",
+    "test_distrust.py",
+    "test_mistakes.py",
+    "test_commands.py",
+    "test_cursus_client.py",
+)
+"""Files that take longest: begun first, or all others were done while one worker has them yet."""
 LOG_LINES = 60
 KEEP_VARIABLE = "PACELINE_E2E_KEEP"
 """Directory to which the clusters of failed tests are moved."""
@@ -25,6 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(300))
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    is_long = item.path.parent == Path(__file__).parent and item.path.name in LONGEST
+    return LONGEST.index(item.path.name) if is_long else len(LONGEST)
 
 
 @pytest.hookimpl(wrapper=True)
