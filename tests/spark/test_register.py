@@ -52,7 +52,13 @@ def test_a_python_that_the_user_has_named_stays(
 def test_a_wrong_port_is_told_in_one_line(
     spark: SparkSession, topics: Topics, closed: str, tmp_path: Path
 ) -> None:
+    """Each tries for a while before it says so: the stream does beside the others."""
     address = {"paceline.bootstrap.servers": closed}
+    stream = spark.readStream.format("paceline").options(**topics.options(topics.make())).load()
+    writer = stream.select("value").writeStream.format("paceline")
+    writer = writer.options(**address, topic="orders")
+    writer = writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True)
+    query = writer.start()
     source = spark.read.format("paceline").options(**address, subscribe="orders")
     with pytest.raises(AnalysisException) as read:
         source.load().count()
@@ -60,11 +66,6 @@ def test_a_wrong_port_is_told_in_one_line(
     sink = rows.write.format("paceline").options(**address, topic="orders").mode("append")
     with pytest.raises(AnalysisException) as written:
         sink.save()
-    stream = spark.readStream.format("paceline").options(**topics.options(topics.make())).load()
-    writer = stream.select("value").writeStream.format("paceline")
-    writer = writer.options(**address, topic="orders")
-    writer = writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True)
-    query = writer.start()
     with pytest.raises(PySparkException) as streamed:
         query.awaitTermination()
     for error in (read, written, streamed):
