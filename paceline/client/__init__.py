@@ -4,7 +4,7 @@ Programs import from here (or from ``paceline`` itself); scripts without an even
 ``paceline.client.blocking``. See README.md.
 """
 
-from paceline.assignors.leader import Assignor
+from paceline.assignors.registry import Assignor
 from paceline.client.admin import Admin, ClusterDescription
 from paceline.client.batching import BatchMetadata, RecordMetadata
 from paceline.client.client import Client, connect

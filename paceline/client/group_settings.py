@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.assignors.leader import Assignor
+from paceline.assignors.registry import Assignor
 from paceline.errors import ConfigurationError
 from paceline.types import TopicPartition
 from paceline.values import dataclass

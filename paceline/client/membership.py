@@ -14,7 +14,8 @@ from typing import Protocol
 
 import trio
 
-from paceline.assignors.leader import Assignor, Counts, MemberView
+from paceline.assignors.members import Counts, MemberView
+from paceline.assignors.registry import Assignor
 from paceline.client.coordinator import Coordinator
 from paceline.client.group_settings import GroupSettings
 from paceline.client.metadata import Metadata

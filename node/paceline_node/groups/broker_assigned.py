@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paceline.assignors.broker import BrokerAssignor
+from paceline.assignors.registry import BrokerAssignor
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.records import Group, Member, Phase

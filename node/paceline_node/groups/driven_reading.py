@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.assignors.streams import Dealer, Portion
+from paceline.assignors.stream_range import Dealer, Portion
 from paceline.wire.consumer_protocol import Assignment
 from paceline_node.groups.driven_state import WHITELIST, DrivenGroup, Numbers, Share
 from paceline_node.sliced_work import Work

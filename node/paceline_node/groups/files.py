@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from paceline.assignors.broker import BrokerAssignor
+from paceline.assignors.registry import BrokerAssignor
 from paceline.errors import ConfigurationError
 from paceline_node.groups.keys import GroupKey, TopicAndNumber
 from paceline_node.groups.records import (

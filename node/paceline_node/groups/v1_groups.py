@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paceline.assignors.broker import BrokerAssignor
+from paceline.assignors.registry import BrokerAssignor
 from paceline.errors import (
     GroupNotFound,
     IllegalGeneration,

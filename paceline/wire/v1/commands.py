@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-from paceline.assignors.broker import BrokerAssignor
+from paceline.assignors.registry import BrokerAssignor
 from paceline.types import Acks
 from paceline.wire.v1.errors import V1Code, V1Error, bad_request
 from paceline.wire.v1.requests import (

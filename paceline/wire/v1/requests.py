@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 
-from paceline.assignors.broker import BrokerAssignor
+from paceline.assignors.registry import BrokerAssignor
 from paceline.types import Acks
 from paceline.values import dataclass
 

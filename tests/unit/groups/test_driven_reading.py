@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.assignors.streams import Dealer
+from paceline.assignors.stream_range import Dealer
 from paceline_node.groups import driven_rounds
 from paceline_node.groups.topic_pattern import TopicPattern
 from paceline_node.loop_turns import SLICE_UNITS

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from paceline.assignors.broker import BrokerAssignor
+from paceline.assignors.registry import BrokerAssignor
 from paceline.errors import (
     CoordinatorNotAvailable,
     GroupFull,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.assignors.broker import BrokerAssignor
+from paceline.assignors.registry import BrokerAssignor
 from paceline.types import Acks
 from paceline.wire.v1 import requests as r
 from paceline.wire.v1.commands import USAGE, PlainValues, parse_request

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.assignors.broker import BrokerAssignor
+from paceline.assignors.registry import BrokerAssignor
 
 range_, round_robin = BrokerAssignor.RANGE.assign, BrokerAssignor.ROUND_ROBIN.assign
 MEMBERS = st.sets(st.text(min_size=1, max_size=5), min_size=1, max_size=20)

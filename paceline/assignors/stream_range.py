@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from paceline.assignors.runs import runs
+from paceline.assignors.range import runs
 
 
 class Portion(NamedTuple):

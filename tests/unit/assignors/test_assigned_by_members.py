@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.assignors.leader import Assignor, MemberView
+from paceline.assignors.members import MemberView
+from paceline.assignors.registry import Assignor
 from paceline.types import TopicPartition
 
 TOPICS = ["a", "b", "c"]
