@@ -48,15 +48,15 @@ from paceline_node.replication.hosted import refs
 from paceline_node.replication.log_directory import OpenedLogs
 from paceline_node.replication.manager import ReplicaManager, ReplicationIdentity
 from paceline_node.security.principals import Policy
+from paceline_node.services.authorization.cluster_policy import ClusterPolicy
 from paceline_node.services.broker_services import (
     BrokerParts,
     BrokerServices,
     GroupParts,
     TransactionParts,
 )
-from paceline_node.services.cluster_policy import ClusterPolicy
-from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.tables import TableService
+from paceline_node.services.leader_routing import LeaderRouting
+from paceline_node.services.segments.keyvalue_tables import TableService
 from paceline_node.settings import ListenerKind, LiveSettings, SliceClock
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Verdict

@@ -51,11 +51,11 @@ from paceline_node.observe.metrics import Gauge, Metrics, Sample, Total
 from paceline_node.peers.server import PeerServer, Session, Slot
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.security.authentication import Authenticator
+from paceline_node.services.admin.partition_descriptions import DescriptionService
 from paceline_node.services.broker_services import BrokerParts, BrokerServices
-from paceline_node.services.descriptions import DescriptionService
-from paceline_node.services.replica_slots import ReplicaSlots
-from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.tables import TableService
+from paceline_node.services.leader_routing import LeaderRouting
+from paceline_node.services.records.replica_slots import ReplicaSlots
+from paceline_node.services.segments.keyvalue_tables import TableService
 from paceline_node.settings import ListenerKind, LiveSettings
 
 

@@ -29,11 +29,11 @@ from paceline_node.listeners.cursus.reads import CursusReads
 from paceline_node.listeners.cursus.topics import CursusTopics
 from paceline_node.listeners.cursus.transactions import CursusTransactions
 from paceline_node.observe.metrics import Metrics
+from paceline_node.services.admin.topic_deletion import TopicDeletion
 from paceline_node.services.broker_services import BrokerServices
-from paceline_node.services.event_streams import EventStreams
-from paceline_node.services.open_event_streams import EventStreamService
-from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.topic_removal import TopicRemoval
+from paceline_node.services.event_streams.event_streams import EventStreams
+from paceline_node.services.event_streams.open_event_streams import EventStreamService
+from paceline_node.services.leader_routing import LeaderRouting
 from paceline_node.settings import Settings
 
 _FEATURES = (
@@ -50,7 +50,7 @@ def make_cursus(
     env: Env,
     settings: Settings,
     services: BrokerServices,
-    removal: TopicRemoval,
+    removal: TopicDeletion,
     routing: LeaderRouting,
     metrics: Metrics,
     compressors: Sequence[CursusCompressor],

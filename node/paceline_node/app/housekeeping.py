@@ -8,21 +8,21 @@ from paceline.wire.peer.api import PeerApi
 from paceline_node.groups.driven_state import RoundsDue
 from paceline_node.peers.server import PeerServer
 from paceline_node.replication.producer_quota import ProducerShares
-from paceline_node.services.bounds import BoundsService
 from paceline_node.services.broker_services import BrokerParts, BrokerServices
-from paceline_node.services.hanging_offsets import HangingOffsets
-from paceline_node.services.hanging_transactions import HangingTransactions
-from paceline_node.services.producer_expiry import (
+from paceline_node.services.groups.driven_rebalancing import Rebalancing
+from paceline_node.services.groups.partition_bounds import BoundsService
+from paceline_node.services.leader_routing import LeaderRouting
+from paceline_node.services.records.producer_expiry import (
     PlainProducers,
     ProducerExpiry,
     ProducerKind,
     SegmentWriters,
     SequencedProducers,
 )
-from paceline_node.services.rebalancing import Rebalancing
-from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.segments import SegmentService
-from paceline_node.services.transaction_rpc import TransactionRpc
+from paceline_node.services.segments.segment_service import SegmentService
+from paceline_node.services.transactions.hanging_offsets import HangingOffsets
+from paceline_node.services.transactions.hanging_transactions import HangingTransactions
+from paceline_node.services.transactions.transaction_rpc import TransactionRpc
 from paceline_node.settings import Settings
 
 

@@ -21,7 +21,7 @@ from paceline_node.controller.service import Controller
 from paceline_node.controller.starts import RegisteredStarts
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
-from paceline_node.services.status import QuorumView
+from paceline_node.services.admin.node_status import QuorumView
 from paceline_node.settings import Settings
 from paceline_node.storage.incarnation import Witness
 from paceline_node.storage.room import when_there_is_room

@@ -11,12 +11,12 @@ from paceline_node.env import Env
 from paceline_node.listeners.segment.pravega_tables import TableRequests
 from paceline_node.listeners.serving import Serve
 from paceline_node.observe.metrics import Metrics
+from paceline_node.services.admin.topic_deletion import TopicDeletion
 from paceline_node.services.broker_services import BrokerServices
-from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.segment_leaders import SegmentLeaders
-from paceline_node.services.streams import StreamService
-from paceline_node.services.tables import TableService
-from paceline_node.services.topic_removal import TopicRemoval
+from paceline_node.services.leader_routing import LeaderRouting
+from paceline_node.services.segments.keyvalue_tables import TableService
+from paceline_node.services.segments.pravega_streams import StreamService
+from paceline_node.services.segments.segment_leaders import SegmentLeaders
 from paceline_node.settings import ListenerKind, Settings
 from paceline_node.settings.addresses import has_http2
 
@@ -55,7 +55,7 @@ class PravegaParts:
         self._streams = StreamService(
             env, services.access, tables, services.segments, self.leaders, timeout_s=_CALL_S
         )
-        self.removal = TopicRemoval(env, services.topics, self._streams)
+        self.removal = TopicDeletion(env, services.topics, self._streams)
 
     def protocol(self) -> Serve:
         """What serves the listener's connections."""

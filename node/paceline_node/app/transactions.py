@@ -10,10 +10,10 @@ from paceline_node.app.metadata import Metadata
 from paceline_node.app.peering import Peering
 from paceline_node.env import Env
 from paceline_node.replication.manager import ReplicaManager
-from paceline_node.services.ending_news import EndingNews
-from paceline_node.services.transaction_endings import TransactionEndings
-from paceline_node.services.transaction_rpc import TransactionRpc
-from paceline_node.services.transactional_produce import TransactionalProduce
+from paceline_node.services.transactions.ending_signal import EndingSignal
+from paceline_node.services.transactions.transaction_endings import TransactionEndings
+from paceline_node.services.transactions.transaction_rpc import TransactionRpc
+from paceline_node.services.transactions.transactional_produce import TransactionalProduce
 from paceline_node.settings import Settings
 from paceline_node.state_machines.topic import StateTopic
 from paceline_node.transactions.engine import TransactionEngine
@@ -55,7 +55,7 @@ class TransactionMachines:
         store = metadata.image_store
         limits = transaction_limits(settings)
         self.commit_s = settings.transactions.commit_timeout_ms / 1000
-        news = EndingNews()
+        news = EndingSignal()
         self.machines: StateTopic[TransactionEngine] = StateTopic(
             env,
             TRANSACTIONS_TOPIC,

@@ -7,7 +7,7 @@ is the family's policy; rounds are in ``driven_rounds.py``, questions and their 
 * ``register``, ``answered``, ``closed``: what happens on a consumer's connection;
 * ``topics_changed``: what there is to read is something else now;
 * ``look``, ``store``, ``assign``, ``settle``, ``start``: steps of a worker
-  (``services/rebalancing.py``);
+  (``services/groups/driven_rebalancing.py``);
 * ``check_commit``: for consumers that commit by themselves.
 
 Nothing but the worker's steps and alarms write, so a connection's news cannot fail.

@@ -9,9 +9,9 @@
 
 A generation is stored, and committed, before anyone is told of it; so are offsets from which
 somebody begins at the end of a partition. Both need waiting, which this machine cannot: a worker
-(``services/rebalancing.py``) carries a :class:`Reading`, and the :class:`Plan` that comes of it,
-through ``look``, ``assign``, ``settle`` and ``start``. One that is no longer the group's is void.
-Rules: DESIGN 6.1, 6.4 to 6.7.
+(``services/groups/driven_rebalancing.py``) carries a :class:`Reading`, and the :class:`Plan` that
+comes of it, through ``look``, ``assign``, ``settle`` and ``start``. One that is no longer the
+group's is void. Rules: DESIGN 6.1, 6.4 to 6.7.
 """
 
 from __future__ import annotations

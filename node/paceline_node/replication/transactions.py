@@ -29,9 +29,9 @@ class Ticket:
     """Says that the coordinator knows of the transaction, if it was asked after this was made and
     has said so, in ``coordinator_epoch``. ``begins_at``: the sequence of the first batch of a
     producer that is unknown: 0 if it has a new epoch for each transaction, above it where the log
-    was found to hold others (``services/forgotten_writers.py``), None for any. ``is_lost``: the
-    leadership that it was taken in is over, so another is to be taken; nothing is known against the
-    transaction."""
+    was found to hold others (``services/transactions/forgotten_producers.py``), None for any.
+    ``is_lost``: the leadership that it was taken in is over, so another is to be taken; nothing is
+    known against the transaction."""
 
     __slots__ = (
         "begins_at",

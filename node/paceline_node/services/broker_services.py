@@ -17,27 +17,27 @@ from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.replication.hosted import PartitionTable
 from paceline_node.security.principals import Policy
-from paceline_node.services.access import Access
-from paceline_node.services.acls import AclService
-from paceline_node.services.authorized import AuthorizedOperations
-from paceline_node.services.corruption_reports import CorruptionReports
-from paceline_node.services.fetch import FetchLimits, FetchService
-from paceline_node.services.groups import GroupService
-from paceline_node.services.offsets import OffsetService
-from paceline_node.services.produce import ProduceService
-from paceline_node.services.producer_ids import ProducerIdService
-from paceline_node.services.records import RecordService
-from paceline_node.services.roles import RoleService
-from paceline_node.services.segments import SegmentService
-from paceline_node.services.status import Certificates, QuorumView, StatusService
-from paceline_node.services.topics import TopicService
-from paceline_node.services.transaction_endings import TransactionEndings
-from paceline_node.services.transaction_offsets import TransactionOffsets
-from paceline_node.services.transaction_rpc import TransactionRpc
-from paceline_node.services.transactional_produce import TransactionalProduce
-from paceline_node.services.transactions import TransactionService
-from paceline_node.services.trimming import TrimService
-from paceline_node.services.users import UserService
+from paceline_node.services.admin.acl_service import AclService
+from paceline_node.services.admin.node_status import Certificates, QuorumView, StatusService
+from paceline_node.services.admin.partition_roles import RoleService
+from paceline_node.services.admin.user_service import UserService
+from paceline_node.services.authorization.authorized_operations import AuthorizedOperations
+from paceline_node.services.authorization.authorizer import Authorizer
+from paceline_node.services.groups.group_service import GroupService
+from paceline_node.services.partitions.partition_access import PartitionAccess
+from paceline_node.services.records.corruption_reports import CorruptionReports
+from paceline_node.services.records.fetch import FetchLimits, FetchService
+from paceline_node.services.records.list_offsets import OffsetService
+from paceline_node.services.records.produce import ProduceService
+from paceline_node.services.records.trim import TrimService
+from paceline_node.services.segments.segment_service import SegmentService
+from paceline_node.services.topics.topic_service import TopicService
+from paceline_node.services.transactions.producer_ids import ProducerIdService
+from paceline_node.services.transactions.transaction_endings import TransactionEndings
+from paceline_node.services.transactions.transaction_offsets import TransactionOffsets
+from paceline_node.services.transactions.transaction_rpc import TransactionRpc
+from paceline_node.services.transactions.transaction_service import TransactionService
+from paceline_node.services.transactions.transactional_produce import TransactionalProduce
 from paceline_node.state_machines.topic import StateTopic
 from paceline_node.transactions.engine import TransactionEngine
 
@@ -86,7 +86,7 @@ class BrokerServices:
     """Every method that does or tells something takes the principal it is done for, and puts it to
     the policy first (DESIGN 1.1)."""
 
-    records: RecordService
+    records: PartitionAccess
     produce: ProduceService
     fetch: FetchService
     offsets: OffsetService
@@ -103,7 +103,7 @@ class BrokerServices:
     acls: AclService
     users: UserService
     authorized: AuthorizedOperations
-    access: Access
+    access: Authorizer
     turns: Turns
 
     @classmethod
@@ -122,7 +122,7 @@ class BrokerServices:
         controller, table, lifecycle = broker.controller, broker.table, broker.lifecycle
         access, defaults = _access(broker), broker.topic_defaults
         topics = TopicService(env, store, controller, access, auto_create=True, defaults=defaults)
-        records = RecordService(access, table, topics)
+        records = PartitionAccess(access, table, topics)
         producer_ids = ProducerIdService(
             node_id, controller, lambda: lifecycle.broker_epoch, access
         )
@@ -167,11 +167,11 @@ class BrokerServices:
         )
 
 
-def _access(broker: BrokerParts) -> Access:
+def _access(broker: BrokerParts) -> Authorizer:
     store = broker.store
 
     def configs(name: str) -> Mapping[str, str]:
         topic = store.image.find_topic(name)
         return {} if topic is None else topic.configs
 
-    return Access(broker.policy, configs, is_guarded=lambda: store.image.is_guarded)
+    return Authorizer(broker.policy, configs, is_guarded=lambda: store.image.is_guarded)

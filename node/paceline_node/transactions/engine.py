@@ -2,8 +2,8 @@
 
 Commands are methods of the parts: ``engine.producers.end(...)``, ``engine.sinks.commit(...)``,
 ``engine.staging.stage(...)``. What a decision leaves to do in other places is told by
-:meth:`TransactionEngine.ending`; who does it (``services/transaction_endings.py``) reports back
-with ``engine.producers.complete``.
+:meth:`TransactionEngine.ending`; who does it (``services/transactions/transaction_endings.py``)
+reports back with ``engine.producers.complete``.
 """
 
 from __future__ import annotations

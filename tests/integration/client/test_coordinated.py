@@ -26,8 +26,8 @@ from paceline.errors import (
     PacelineError,
 )
 from paceline.types import TopicPartition
-from paceline_node.services.bounds import BoundsService
-from paceline_node.services.rebalancing import Rebalancing
+from paceline_node.services.groups.driven_rebalancing import Rebalancing
+from paceline_node.services.groups.partition_bounds import BoundsService
 from tests.integration.client.test_groups import produce, until, values
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import cluster, lone_node

@@ -12,7 +12,7 @@ import trio
 from paceline.client import Client, DrivenSettings, GroupSettings, Position
 from paceline.client.shared_consumer import SharedConsumer
 from paceline.types import TopicPartition
-from paceline_node.services.rebalancing import Rebalancing
+from paceline_node.services.groups.driven_rebalancing import Rebalancing
 from tests.integration.client.test_groups import FLAGS, until
 from tests.integration.client.test_made_anew import NEW, OLD, make, make_anew, take
 from tests.integration.node.machines import connect

@@ -16,7 +16,7 @@ from paceline.types import LeaderEpoch
 from paceline.wire.batch_header import BatchHeader, iter_batches
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import CorruptExamined, ReportCorrupt
-from paceline_node.services.corruption_reports import PAUSE_S
+from paceline_node.services.records.corruption_reports import PAUSE_S
 from tests.integration.faults.faulty import FaultyCluster, faulty_cluster
 from tests.integration.faults.writing import assert_complete, create, lead, stored, writing
 from tests.integration.node.machines import connect, data_dir

@@ -14,8 +14,8 @@ import trio
 from paceline.errors import NotLeader
 from paceline.types import Acks
 from paceline.wire.peer import transactions as wire
-from paceline_node.services.transaction_rpc import TransactionRpc
-from paceline_node.services.transactions import TransactionService
+from paceline_node.services.transactions.transaction_rpc import TransactionRpc
+from paceline_node.services.transactions.transaction_service import TransactionService
 from tests.integration.node.cursus_client import CursusClient, batch, numbered, payloads
 from tests.integration.node.nodes import Cluster, cluster
 from tests.integration.node.test_cursus_transactions import THREE, begin, said

@@ -14,7 +14,7 @@ from paceline.errors import NotLeader
 from paceline.types import Acks, NodeId
 from paceline.wire.cursus.frames import framed
 from paceline.wire.peer import transactions as wire
-from paceline_node.services.transaction_rpc import TransactionRpc
+from paceline_node.services.transactions.transaction_rpc import TransactionRpc
 from paceline_node.transactions.records import Transaction
 from paceline_node.transactions.staging import StagedTransactions
 from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered, payloads

@@ -19,8 +19,8 @@ from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit
 from paceline_node.groups.pending import PendingOffsets
 from paceline_node.replication.partition import Partition
-from paceline_node.services import forgotten_writers, staged_batches
-from paceline_node.services.forgotten_writers import ForgottenWriters
+from paceline_node.services.transactions import forgotten_producers, staged_batches
+from paceline_node.services.transactions.forgotten_producers import ForgottenProducers
 from paceline_node.storage.producers import FrozenTable
 from paceline_node.storage.reading import LogSlice
 from paceline_node.transaction_names import ProducerIdentity
@@ -73,8 +73,8 @@ async def test_what_the_log_has_of_a_forgotten_producer_is_not_stored_again(
         assert await seen(client, "out") == [b"another's", b"once"]
 
         # A batch with each request: the next one goes on behind it.
-        monkeypatch.setattr(forgotten_writers, "_PATIENCE_S", 0.0)
-        monkeypatch.setattr(forgotten_writers, "_PIECE_BYTES", 1)
+        monkeypatch.setattr(forgotten_producers, "_PATIENCE_S", 0.0)
+        monkeypatch.setattr(forgotten_producers, "_PIECE_BYTES", 1)
         refused = 0
         for _ in range(100):
             try:
@@ -137,8 +137,8 @@ async def test_batches_that_a_log_lacks_are_stored_where_it_has_the_first_one(
             state = replace(log.compaction, cleaned_offset=log.log_end_offset)
             compacted.setattr(log, "compaction", state)
             with pytest.raises(DuplicateSequence):
-                await ForgottenWriters(rpc._env).check(partition, second, began_ms)
-        assert await ForgottenWriters(rpc._env).check(partition, second, began_ms) == 1
+                await ForgottenProducers(rpc._env).check(partition, second, began_ms)
+        assert await ForgottenProducers(rpc._env).check(partition, second, began_ms) == 1
         partition.fence.seen(log.producers, [read_header(batches[0])])  # it was refused meanwhile
         with pytest.raises(DuplicateSequence):
             await store(0)
@@ -200,7 +200,7 @@ async def test_what_is_not_committed_proves_nothing(
                 await store(others.pop())
             return bytes(await honest(self))
 
-        forgotten = ForgottenWriters(rpc._env)
+        forgotten = ForgottenProducers(rpc._env)
         with monkeypatch.context() as busy:
             busy.setattr(LogSlice, "read_async", beside_another)
             header = read_header(batch(10**9))

@@ -45,8 +45,8 @@ from paceline_node.replication.leader import ALREADY_MEMBER, Brokers, LeaderStat
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
 from paceline_node.replication.partition import Partition
 from paceline_node.replication.replica import Replica
-from paceline_node.services import event_streams
-from paceline_node.services.stream_index import StreamIndex
+from paceline_node.services.event_streams import event_streams
+from paceline_node.services.event_streams.event_stream_index import StreamIndex
 from paceline_node.storage import layout, log_file
 from paceline_node.storage.layout import Offsets
 from paceline_node.storage.log import Log

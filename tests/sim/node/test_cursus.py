@@ -18,8 +18,8 @@ from paceline_node.groups.cursus_groups import CursusGroups, cursus_key
 from paceline_node.listeners.cursus import produce as cursus_produce
 from paceline_node.listeners.cursus.readers import GroupReaders
 from paceline_node.replication.appends import Appends
-from paceline_node.services import sequenced_records
-from paceline_node.services.sequenced_records import RecordsWish
+from paceline_node.services.partitions import sequenced_appends
+from paceline_node.services.partitions.sequenced_appends import RecordsWish
 from paceline_node.state_machines.replica import MachineReplica
 from tests.sim.node.foreign_client_stories import (
     ForeignClientMutant,
@@ -93,7 +93,7 @@ FOUND = (
     ),
     ForeignClientMutant(
         "numbers seen before are stored again",
-        _set(sequenced_records, "select_new", _all_are_new),
+        _set(sequenced_appends, "select_new", _all_are_new),
         reset,
         "stored twice",
     ),

@@ -14,9 +14,9 @@ from paceline.wire.segment.appender import Appender
 from paceline_cluster.sim.fabric import Weather
 from paceline_cluster.sim.plan import Plan
 from paceline_node.replication.partition import Partition
-from paceline_node.services import led_segments
-from paceline_node.services.segment_reads import SegmentBounds
-from paceline_node.services.segment_writers import SegmentWriters
+from paceline_node.services.segments import led_segment
+from paceline_node.services.segments.segment_reads import SegmentBounds
+from paceline_node.services.segments.segment_writers import SegmentWriters
 from paceline_node.storage.byte_positions import first_position
 from paceline_node.storage.byte_segment_state import SegmentMarks, require_next
 from tests.sim.node.mutants import MUTANTS, Patch
@@ -99,7 +99,7 @@ def _next_whatever_was_sealed(marks: SegmentMarks, level: int, start: int) -> No
 def _nobody_is_fenced() -> Iterator[None]:
     """Neither when a newcomer sets up, nor by the compare-and-set of the append."""
     with (
-        mock.patch.object(led_segments, "require_next"),
+        mock.patch.object(led_segment, "require_next"),
         mock.patch.object(SegmentWriters, "claim"),
     ):
         yield
@@ -114,7 +114,7 @@ def _readable_to_the_log_end() -> Iterator[None]:
 
     with (
         patch_of("reads go to the log end")(),
-        mock.patch.object(led_segments, "bounds_of", bounds),
+        mock.patch.object(led_segment, "bounds_of", bounds),
     ):
         yield
 
@@ -133,7 +133,7 @@ FOUND = (
     SegmentMutant("nobody is fenced", _nobody_is_fenced, frozenset(("segment", "I7"))),
     SegmentMutant(
         "appends go on behind the seal",
-        _set(led_segments, "require_next", _next_whatever_was_sealed),
+        _set(led_segment, "require_next", _next_whatever_was_sealed),
         frozenset(("segment", "I8")),
     ),
     SegmentMutant(

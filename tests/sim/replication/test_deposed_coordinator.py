@@ -18,9 +18,9 @@ from paceline.wire.peer.transactions import TransactionVerified
 from paceline.wire.records import Record
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.replication.transactions import MarkerOrder
-from paceline_node.services.answer import Answer
-from paceline_node.services.transaction_rpc import TransactionRpc
-from paceline_node.services.transactional_produce import TransactionalProduce
+from paceline_node.services.awaited_answer import Answer
+from paceline_node.services.transactions.transaction_rpc import TransactionRpc
+from paceline_node.services.transactions.transactional_produce import TransactionalProduce
 from paceline_node.transaction_names import Family, TransactionKey
 from tests.sim.replication.memory_cluster import RECORDS, memory_cluster
 from tests.unit.services.test_transaction_rpc import HERE, metadata

@@ -28,14 +28,14 @@ from paceline.wire.segment.events import frame_events
 from paceline_node.loop_turns import Turns
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import AllowAll, node_principal
-from paceline_node.services.access import Access
-from paceline_node.services.event_streams import EventStreams
-from paceline_node.services.led_segments import LedSegment
-from paceline_node.services.offsets import OffsetService
-from paceline_node.services.records import RecordService
-from paceline_node.services.segments import SegmentService
-from paceline_node.services.topics import TopicService
-from paceline_node.services.trimming import TO_HIGH_WATERMARK, TrimService
+from paceline_node.services.authorization.authorizer import Authorizer
+from paceline_node.services.event_streams.event_streams import EventStreams
+from paceline_node.services.partitions.partition_access import PartitionAccess
+from paceline_node.services.records.list_offsets import OffsetService
+from paceline_node.services.records.trim import TO_HIGH_WATERMARK, TrimService
+from paceline_node.services.segments.led_segment import LedSegment
+from paceline_node.services.segments.segment_service import SegmentService
+from paceline_node.services.topics.topic_service import TopicService
 from tests.integration.replication.cluster import batch, produce
 from tests.sim.replication.memory_cluster import RECORDS, MemoryCluster, memory_cluster
 
@@ -51,7 +51,7 @@ class Services:
     def __init__(self, cluster: MemoryCluster, number: int) -> None:
         node = cluster.nodes[number]
         env = cluster.make_env(number, lambda disk: disk)
-        access = Access(AllowAll(), lambda name: {})
+        access = Authorizer(AllowAll(), lambda name: {})
         # Only what makes and removes topics needs a controller.
         topics = TopicService(
             env,
@@ -62,7 +62,7 @@ class Services:
         )
         table = node.manager.table
         self.segments = SegmentService(env, node.node_id, access, table, topics)
-        records = RecordService(access, table, topics)
+        records = PartitionAccess(access, table, topics)
         self.trimming = TrimService(access, records, topics)
         self.offsets = OffsetService(records, Turns())
 

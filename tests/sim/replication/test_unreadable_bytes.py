@@ -11,7 +11,7 @@ import trio.testing
 
 from paceline.errors import CorruptMessage
 from paceline.types import Acks
-from paceline_node.services import damage_view
+from paceline_node.services.admin import damage_view
 from tests.integration.replication.cluster import TestNode, batch, produce
 from tests.integration.replication.test_replication import values
 from tests.sim.replication.memory_cluster import MemoryCluster, memory_cluster

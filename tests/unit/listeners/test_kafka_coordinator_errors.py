@@ -25,7 +25,7 @@ from paceline_node.listeners.kafka.transactions import KafkaTransactions
 from paceline_node.loop_turns import Turns
 from paceline_node.request_pace import Pace
 from paceline_node.security.principals import ANONYMOUS
-from paceline_node.services.asked_offsets import AskedOffsets
+from paceline_node.services.groups.offsets_to_commit import OffsetsToCommit
 
 LOADING, ABSENT, ELSEWHERE, CONCURRENT, REJOIN, UNKNOWN_TOPIC = 14, 15, 16, 51, 27, 3
 
@@ -92,8 +92,8 @@ class Failing:
     def open_kafka(self, *_: object) -> Failing:
         return self
 
-    def asked_offsets(self, *_: object) -> AskedOffsets:
-        return AskedOffsets(lambda topic: True, self.has_partition, 4096)
+    def asked_offsets(self, *_: object) -> OffsetsToCommit:
+        return OffsetsToCommit(lambda topic: True, self.has_partition, 4096)
 
     def may_see_offsets(self, *_: object) -> Callable[[str], bool]:
         return lambda topic: True

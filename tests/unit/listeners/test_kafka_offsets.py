@@ -17,7 +17,7 @@ from paceline_node.listeners.kafka.offsets import KafkaOffsets
 from paceline_node.loop_turns import Turns
 from paceline_node.request_pace import Pace
 from paceline_node.security.principals import ANONYMOUS
-from paceline_node.services.kafka_groups import KafkaGroup
+from paceline_node.services.groups.kafka_commands import KafkaGroup
 
 STORED = {("t" + str(at % 3), at): Offset(at) for at in range(2000)}
 

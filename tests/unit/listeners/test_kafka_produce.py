@@ -20,8 +20,8 @@ from paceline_node.loop_turns import Turns
 from paceline_node.replication.partition import Done
 from paceline_node.request_pace import Pace
 from paceline_node.security.principals import ANONYMOUS
-from paceline_node.services.produce import ProduceService
-from paceline_node.services.records import RecordService
+from paceline_node.services.partitions.partition_access import PartitionAccess
+from paceline_node.services.records.produce import ProduceService
 from paceline_node.settings.topic_config import TopicConfig
 from paceline_node.sliced_work import at_once
 
@@ -61,7 +61,7 @@ class Waiting:
 async def test_a_request_that_waits_keeps_nothing_of_its_frame() -> None:
     partition = Waiting()
     around, none = cast(Any, partition), cast(Any, None)
-    service = ProduceService(around, RecordService(around, around, around), none, none, none)
+    service = ProduceService(around, PartitionAccess(around, around, around), none, none, none)
     produce = KafkaProduce(around, service)
     batch = bytes(build_batch([Record(-1, 1, None, b"v")]))
     parts = tuple(

@@ -17,8 +17,8 @@ from paceline_node.listeners.native.listener import NativeLimits, _Session
 from paceline_node.listeners.native.produce import ProduceHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.replication.partition import Done
-from paceline_node.services.produce import ProduceService
-from paceline_node.services.records import RecordService
+from paceline_node.services.partitions.partition_access import PartitionAccess
+from paceline_node.services.records.produce import ProduceService
 from paceline_node.settings.topic_config import TopicConfig
 
 
@@ -34,7 +34,7 @@ class Surroundings:
         self.produce_done: list[Done] = []
         self.answers: list[tuple[int, int]] = []
         none, parts = cast(Any, None), cast(Any, self.Parts(self))
-        records = RecordService(parts, parts, parts)
+        records = PartitionAccess(parts, parts, parts)
         self.produce = ProduceHandler(ProduceService(parts, records, none, none, none))
 
     class Parts:

@@ -12,7 +12,12 @@ import pytest
 from paceline_node import http, listeners
 
 ASKING = frozenset({"admit_producer", "authorize", "inside", "permit"})
-POLICY = frozenset({"paceline_node.services.access", "paceline_node.services.admin_permissions"})
+POLICY = frozenset(
+    {
+        "paceline_node.services.authorization.authorizer",
+        "paceline_node.services.authorization.admin_permissions",
+    }
+)
 GIVEN = frozenset(
     {
         "CursusGroup",
@@ -23,7 +28,7 @@ GIVEN = frozenset(
         "OpenAcls",
         "OpenGroup",
         "OpenSegment",
-        "OpenTopic",
+        "WritableTopic",
         "ReadableReplica",
         "ReadableStreams",
         "ReadableTopic",
@@ -61,7 +66,7 @@ def test_no_listener_asks() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from paceline_node.services.access import Access",
+        "from paceline_node.services.authorization.authorizer import Authorizer",
         "def f(self):\n    self._records.permit(1, 2, 3)",
         "scan = RecordScan(env, replica, 0, max_bytes=1)",
         "group = open_group.OpenGroup(1, 2, 3)",

@@ -8,7 +8,7 @@ from paceline.wire.native import acls, admin, users
 from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
 from paceline_node.controller.client import EXCHANGES
 from paceline_node.security.principals import CLUSTER, Operation, Resource, ResourceKind
-from paceline_node.services.admin_permissions import PERMISSIONS, permissions_for
+from paceline_node.services.authorization.admin_permissions import PERMISSIONS, permissions_for
 
 ORDERS = Resource(ResourceKind.TOPIC, "orders")
 ADMINISTER = (Operation.ADMINISTER, CLUSTER)

@@ -31,7 +31,7 @@ from paceline_node.security.principals import (
     ResourceKind,
     node_principal,
 )
-from paceline_node.services.cluster_policy import ClusterPolicy
+from paceline_node.services.authorization.cluster_policy import ClusterPolicy
 
 ORDERS = Resource(ResourceKind.TOPIC, "orders")
 ANN = Principal("ann", Proof.CERTIFICATE, host="10.0.0.1")

@@ -22,8 +22,8 @@ from paceline.wire.peer.transactions import (
 )
 from paceline.wire.records import decode_records
 from paceline_node.replication.transactions import MarkerOrder
-from paceline_node.services.ending_news import EndingNews
-from paceline_node.services.transaction_endings import TransactionEndings
+from paceline_node.services.transactions.ending_signal import EndingSignal
+from paceline_node.services.transactions.transaction_endings import TransactionEndings
 from paceline_node.storage.producer_state import key_of_id
 from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.engine import TransactionEngine
@@ -92,7 +92,7 @@ class Cluster:
         host = SimpleNamespace(buggify=lambda _: False)
         env = SimpleNamespace(host=host, cluster_ms=self.desk.wall_ms)
         me = cast(Any, self)
-        ends = TransactionEndings(cast(Any, env), me, me, me, EndingNews())
+        ends = TransactionEndings(cast(Any, env), me, me, me, EndingSignal())
         with trio.move_on_after(seconds):
             await ends.run()
 

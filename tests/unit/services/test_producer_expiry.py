@@ -14,9 +14,13 @@ import trio.testing
 from paceline.wire.batch import build_batch
 from paceline.wire.batch_header import ProducerNamespace, read_header
 from paceline.wire.records import Record
-from paceline_node.services import producer_expiry
-from paceline_node.services.producer_expiry import PlainProducers, ProducerExpiry, SegmentWriters
-from paceline_node.services.segment_writers import SegmentWriters as Claims
+from paceline_node.services.records import producer_expiry
+from paceline_node.services.records.producer_expiry import (
+    PlainProducers,
+    ProducerExpiry,
+    SegmentWriters,
+)
+from paceline_node.services.segments.segment_writers import SegmentWriters as Claims
 from paceline_node.storage.byte_segment_state import WriterState, writer_key
 from paceline_node.storage.producer_state import ProducerKey, State
 from paceline_node.storage.producers import ProducerTable, read_detail

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from paceline.types import TopicId
-from paceline_node.services.segment_writers import SegmentWriters, Turn
+from paceline_node.services.segments.segment_writers import SegmentWriters, Turn
 
 WRITER = ((TopicId(UUID(int=7)), 0), bytes(16))
 

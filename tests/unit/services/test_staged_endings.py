@@ -12,8 +12,8 @@ from paceline.wire.peer import transactions as wire
 from paceline_node.groups.keys import Family as GroupFamily
 from paceline_node.groups.keys import GroupKey
 from paceline_node.security.principals import ANONYMOUS
-from paceline_node.services.open_group import OpenGroup
-from paceline_node.services.transactions import TransactionService
+from paceline_node.services.groups.open_group import OpenGroup
+from paceline_node.services.transactions.transaction_service import TransactionService
 from paceline_node.transaction_names import Family, TransactionKey
 from tests.unit.transactions.desk import Desk
 

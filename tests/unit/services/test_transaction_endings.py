@@ -20,8 +20,8 @@ from paceline.wire.peer.transactions import (
     SettleOffsets,
     WriteMarkers,
 )
-from paceline_node.services.ending_news import EndingNews
-from paceline_node.services.transaction_endings import TransactionEndings
+from paceline_node.services.transactions.ending_signal import EndingSignal
+from paceline_node.services.transactions.transaction_endings import TransactionEndings
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
@@ -70,7 +70,7 @@ async def test_transactions_under_way_are_not_looked_through_at_each_write() -> 
 
     desk.engine.endings = endings  # type: ignore[method-assign]
     stuck = Stuck(desk.engine)
-    news = EndingNews()
+    news = EndingSignal()
     ends = TransactionEndings(
         cast(Any, None), cast(Any, None), cast(Any, stuck), cast(Any, None), news
     )
@@ -157,7 +157,7 @@ async def test_what_is_stored_is_not_sent_again_behind_a_partition_that_takes_no
     nodes = Nodes()
     env = coordinating_env()
     ends = TransactionEndings(
-        env, cast(Any, nodes), cast(Any, Agreeing()), cast(Any, nodes), EndingNews()
+        env, cast(Any, nodes), cast(Any, Agreeing()), cast(Any, nodes), EndingSignal()
     )
     staged = tuple(
         Staged(where.topic, where.partition, -1, 5, None, bytes(500_000))
@@ -201,7 +201,7 @@ async def test_what_an_unclean_election_took_is_stored_again(autojump_clock: obj
     nodes.append_staged = append_staged  # type: ignore[method-assign]
     env = coordinating_env()
     ends = TransactionEndings(
-        env, cast(Any, nodes), cast(Any, Agreeing()), cast(Any, nodes), EndingNews()
+        env, cast(Any, nodes), cast(Any, Agreeing()), cast(Any, nodes), EndingSignal()
     )
     staged = tuple(Staged(P1.topic, P1.partition, -1, 5, None, bytes(500_000)) for _ in range(4))
     key = TransactionKey(Family.CURSUS, "t")
@@ -255,7 +255,7 @@ async def check_order(*, coordinates_anew: bool) -> None:
     nodes.append_staged = append_staged  # type: ignore[method-assign]
     env = coordinating_env()
     leading = Leading(desk.engine)
-    news = EndingNews()
+    news = EndingSignal()
     ends = TransactionEndings(env, cast(Any, nodes), cast(Any, leading), cast(Any, nodes), news)
     decided: list[int] = []
     async with trio.open_nursery() as nursery:
@@ -297,7 +297,7 @@ async def test_offsets_wait_for_no_partition(autojump_clock: object) -> None:
     key = TransactionKey(Family.CURSUS, "t")
     ending = Ending(key, 1, ProducerIdentity(7, 0), True, (), (P0,), (), (offset,), 0)
     ends = TransactionEndings(
-        env, cast(Any, nodes), cast(Any, Deciding(ending)), cast(Any, nodes), EndingNews()
+        env, cast(Any, nodes), cast(Any, Deciding(ending)), cast(Any, nodes), EndingSignal()
     )
     with trio.move_on_after(60):
         await ends._attempt(key)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import ANONYMOUS
-from paceline_node.services.transactions import TransactionService
+from paceline_node.services.transactions.transaction_service import TransactionService
 from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.inspection import Inspection
 from paceline_node.transactions.records import State

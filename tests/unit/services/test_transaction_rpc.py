@@ -23,7 +23,7 @@ from paceline_node.controller.records import (
 )
 from paceline_node.controller.store import MetadataStore
 from paceline_node.groups.keys import GROUPS_TOPIC
-from paceline_node.services.transaction_rpc import TransactionRpc
+from paceline_node.services.transactions.transaction_rpc import TransactionRpc
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.keys import TRANSACTIONS_TOPIC
 

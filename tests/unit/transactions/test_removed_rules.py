@@ -30,9 +30,9 @@ from paceline_node.groups.topic_ids import TopicIds
 from paceline_node.groups.transactional import TransactionalOffsets
 from paceline_node.listeners.kafka import coordinator_errors as errors
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi
-from paceline_node.services.acted_in import ActedIn
-from paceline_node.services.staged_turns import StagedTurns
-from paceline_node.services.transaction_endings import TransactionEndings
+from paceline_node.services.transactions.connection_transactions import ConnectionTransactions
+from paceline_node.services.transactions.staged_order import StagedOrder
+from paceline_node.services.transactions.transaction_endings import TransactionEndings
 from paceline_node.state_machines.machine import Entry
 from paceline_node.storage import compaction
 from paceline_node.transactions import context as transactions
@@ -154,7 +154,7 @@ RULES = (
         4,
         "staged records are stored in the order of the commits",
         _run(test_transaction_endings.test_what_was_committed_first_is_stored_first, None),
-        _set(StagedTurns, "may_store", lambda *_: True),
+        _set(StagedOrder, "may_store", lambda *_: True),
     ),
     Rule(
         5,
@@ -260,7 +260,7 @@ RULES = (
         20,
         "a connection acts in no transaction that another one began",
         test_staging.test_a_connection_acts_in_no_transaction_that_another_one_began,
-        _set(ActedIn, "act", lambda *_: None),
+        _set(ConnectionTransactions, "act", lambda *_: None),
     ),
     Rule(
         20,

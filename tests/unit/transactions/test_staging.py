@@ -17,7 +17,7 @@ from paceline.errors import (
 )
 from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.detailed_errors import SequenceReused
-from paceline_node.services.acted_in import ActedIn
+from paceline_node.services.transactions.connection_transactions import ConnectionTransactions
 from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.keys import LAST_EPOCH
 from paceline_node.transactions.limits import TransactionLimits
@@ -145,7 +145,7 @@ def test_a_number_that_is_staged_is_of_no_other_record() -> None:
 
 def test_a_connection_acts_in_no_transaction_that_another_one_began() -> None:
     desk = opened()
-    staging, old, new = desk.engine.staging, ActedIn(), ActedIn()
+    staging, old, new = desk.engine.staging, ConnectionTransactions(), ConnectionTransactions()
     staging.stage(KEY, 0, [record(1)], acted=old)
     staging.end(KEY, 0, commits=False, acted=new)
     desk.finish(KEY)
@@ -162,7 +162,7 @@ def test_a_connection_acts_in_no_transaction_that_another_one_began() -> None:
     found = desk.engine.store.transactions[KEY]
     assert (found.state, found.staged, found.offsets) == (State.ONGOING, 0, ())
     staging.begin(KEY, 0, acted=new)
-    staging.stage(KEY, 0, [record(2)], acted=ActedIn())
+    staging.stage(KEY, 0, [record(2)], acted=ConnectionTransactions())
     staging.end(KEY, 0, commits=True, acted=new)
     staging.end(KEY, 0, commits=True, acted=old)  # says how the last one ended, and does nothing
     desk.finish(KEY)
@@ -175,7 +175,7 @@ def test_a_connection_acts_in_no_transaction_that_another_one_began() -> None:
 def test_a_begin_that_was_not_committed_is_not_the_next_one() -> None:
     """It may be asked again on its connection, and what another one begins has its number."""
     desk = opened()
-    acted = ActedIn()
+    acted = ConnectionTransactions()
     desk.engine.staging.end(KEY, 0, commits=True)
     desk.finish(KEY)
     batches = len(desk.batches)
@@ -184,24 +184,24 @@ def test_a_begin_that_was_not_committed_is_not_the_next_one() -> None:
     del desk.batches[batches:]
     desk.fail_over()
     desk.advance(1)
-    desk.engine.staging.begin(KEY, 0, acted=ActedIn())
+    desk.engine.staging.begin(KEY, 0, acted=ConnectionTransactions())
     with pytest.raises(ProducerFenced):
         desk.engine.staging.stage(KEY, 0, [record(1)], acted=acted)
 
 
 def test_a_new_client_of_the_id_may_use_any_connection() -> None:
     desk = opened()
-    old = ActedIn()
+    old = ConnectionTransactions()
     desk.engine.staging.stage(KEY, 0, [record(1)], acted=old)
     desk.engine.staging.end(KEY, 0, commits=True)
     desk.finish(KEY)
     desk.init(KEY)
-    desk.engine.staging.begin(KEY, 1, acted=ActedIn())
+    desk.engine.staging.begin(KEY, 1, acted=ConnectionTransactions())
     assert desk.engine.staging.stage(KEY, 1, [record(1)], acted=old).staged == 1
 
 
 def test_a_connection_is_remembered_for_so_many_ids_only() -> None:
-    found, acted = opened().engine.store.transactions[KEY], ActedIn()
+    found, acted = opened().engine.store.transactions[KEY], ConnectionTransactions()
     for number in range(1000):
         acted.act(TransactionKey(Family.CURSUS, f"id-{number}"), found)
     later = replace(found, serial=found.serial + 1)

@@ -13,9 +13,9 @@ from paceline.wire.native import admin
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
 from paceline_node.security.principals import Operation
-from paceline_node.services.cluster_view import BrokerView, TopicView
-from paceline_node.services.status import QuorumView, count_partitions
-from paceline_node.services.topics import TopicService
+from paceline_node.services.admin.node_status import QuorumView, count_partitions
+from paceline_node.services.topics.cluster_view import BrokerView, TopicView
+from paceline_node.services.topics.topic_service import TopicService
 
 _CONTROLLER_WAIT_S = 3.5
 

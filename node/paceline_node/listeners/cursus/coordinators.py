@@ -23,8 +23,8 @@ from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.places import LISTENER, Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
-from paceline_node.services.cluster_view import BrokerView
-from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.leader_routing import LeaderRouting
+from paceline_node.services.topics.cluster_view import BrokerView
 
 T = TypeVar("T")
 COORDINATOR_WAIT_S = 2.5

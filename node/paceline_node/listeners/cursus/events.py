@@ -17,9 +17,12 @@ from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
-from paceline_node.services.event_streams import KIND, SnapshotAhead, VersionConflict
-from paceline_node.services.open_event_streams import EventStreamService, ReadableStreams
-from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.event_streams.event_streams import KIND, SnapshotAhead, VersionConflict
+from paceline_node.services.event_streams.open_event_streams import (
+    EventStreamService,
+    ReadableStreams,
+)
+from paceline_node.services.leader_routing import LeaderRouting
 
 _LEADER_WAIT_S = 2.0
 _ACK_TIMEOUT_S = 3.5

@@ -49,9 +49,9 @@ from paceline_node.listeners.cursus.coordinators import (
 from paceline_node.listeners.cursus.places import LISTENER, Places
 from paceline_node.listeners.cursus.session import CursusCall, PeerAnswer, Reply, text
 from paceline_node.security.principals import Operation
-from paceline_node.services.cursus_groups import CursusGroup, GroupStatus
-from paceline_node.services.groups import CURSUS, GroupService
-from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.groups.cursus_commands import CursusGroup, GroupStatus
+from paceline_node.services.groups.group_service import CURSUS, GroupService
+from paceline_node.services.leader_routing import LeaderRouting
 
 T = TypeVar("T")
 Serve = Callable[[float], Awaitable[T]]

@@ -7,8 +7,8 @@ from paceline.wire.cursus.errors import CursusError, partition_not_found, topic_
 from paceline.wire.cursus.wildcards import TopicWildcards
 from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal
-from paceline_node.services.cluster_view import TopicView
-from paceline_node.services.topics import TopicService
+from paceline_node.services.topics.cluster_view import TopicView
+from paceline_node.services.topics.topic_service import TopicService
 from paceline_node.sliced_work import Work
 
 LISTENER = "cursus"

@@ -20,11 +20,11 @@ from paceline_node.listeners.cursus.errors import as_cursus
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
 from paceline_node.sequence_numbers import Number, Rule, SequencedRecords, producer_key
-from paceline_node.services.cluster_view import TopicView
-from paceline_node.services.open_topic import OpenTopic
-from paceline_node.services.produce import ProduceService
-from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.sequenced_records import Appended, RecordsWish
+from paceline_node.services.leader_routing import LeaderRouting
+from paceline_node.services.partitions.sequenced_appends import Appended, RecordsWish
+from paceline_node.services.partitions.writable_topic import WritableTopic
+from paceline_node.services.records.produce import ProduceService
+from paceline_node.services.topics.cluster_view import TopicView
 from paceline_node.settings.cursus import CursusSettings
 from paceline_node.settings.topic_config import PARTITIONER, PRODUCER_NUMBERING
 
@@ -148,7 +148,7 @@ class CursusProduce:
 
     async def _append(
         self,
-        opened: OpenTopic,
+        opened: WritableTopic,
         topic: TopicView,
         batch: CursusBatch,
         producer: str,

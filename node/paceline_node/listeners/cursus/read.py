@@ -23,9 +23,9 @@ from paceline.wire.peer.cursus import CursusRecordsAsked, CursusRecordsFound
 from paceline.wire.records import Record
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.session import Waiting
-from paceline_node.services.open_reads import ReadableReplica, ReadableTopic
-from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.scan import RecordScan
+from paceline_node.services.leader_routing import LeaderRouting
+from paceline_node.services.partitions.readable_topic import ReadableReplica, ReadableTopic
+from paceline_node.services.partitions.record_scan import RecordScan
 from paceline_node.settings import NonUtf8
 
 MAX_FRAME_BYTES = 1024 * 1024

@@ -21,9 +21,9 @@ from paceline_node.listeners.cursus.groups import check_status, no_coordinator, 
 from paceline_node.listeners.cursus.places import LISTENER
 from paceline_node.listeners.cursus.session import CursusCall
 from paceline_node.security.principals import Operation
-from paceline_node.services.cursus_groups import CursusGroup
-from paceline_node.services.groups import GroupService
-from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.groups.cursus_commands import CursusGroup
+from paceline_node.services.groups.group_service import GroupService
+from paceline_node.services.leader_routing import LeaderRouting
 
 _PAUSE_S = 0.02
 

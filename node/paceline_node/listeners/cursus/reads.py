@@ -27,9 +27,9 @@ from paceline_node.listeners.cursus.read import (
 from paceline_node.listeners.cursus.readers import GroupReaders
 from paceline_node.listeners.cursus.session import CursusCall, FrameSink, PeerAnswer, Reply
 from paceline_node.listeners.cursus.streams import CursusStream
-from paceline_node.services.fetch import FetchService
-from paceline_node.services.open_reads import ReadableReplica, ReadableTopic
-from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.leader_routing import LeaderRouting
+from paceline_node.services.partitions.readable_topic import ReadableReplica, ReadableTopic
+from paceline_node.services.records.fetch import FetchService
 from paceline_node.settings import NonUtf8
 
 _ANSWER_S = 0.1

@@ -16,7 +16,7 @@ from paceline_node.client_memory import Holding, Portion
 from paceline_node.net.deadlines import arrival_s
 from paceline_node.net.outbox import Outbox
 from paceline_node.security.principals import Principal
-from paceline_node.services.acted_in import ActedIn
+from paceline_node.services.transactions.connection_transactions import ConnectionTransactions
 
 Reply = Sequence[bytes]
 """The bodies of the frames that answer a request, in order; hardly ever more than one."""
@@ -53,7 +53,7 @@ class CursusSession:
     principal: Principal
     features: frozenset[str] = frozenset()
     account: str = ""
-    acted: ActedIn = field(default_factory=ActedIn)
+    acted: ConnectionTransactions = field(default_factory=ConnectionTransactions)
 
     @property
     def classed(self) -> bool:

@@ -27,12 +27,12 @@ from paceline_node.env import Env
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, PeerAnswer, Reply, text
 from paceline_node.security.principals import Operation, Principal
-from paceline_node.services.cluster_view import TopicView
-from paceline_node.services.event_streams import KIND
-from paceline_node.services.offsets import OffsetService
-from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.topic_removal import TopicRemoval
-from paceline_node.services.topics import TopicService
+from paceline_node.services.admin.topic_deletion import TopicDeletion
+from paceline_node.services.event_streams.event_streams import KIND
+from paceline_node.services.leader_routing import LeaderRouting
+from paceline_node.services.records.list_offsets import OffsetService
+from paceline_node.services.topics.cluster_view import TopicView
+from paceline_node.services.topics.topic_service import TopicService
 from paceline_node.settings.topic_config import (
     ACCESS_POLICY,
     ACCESS_READERS,
@@ -57,7 +57,7 @@ class CursusTopics:
         self,
         env: Env,
         topics: TopicService,
-        removal: TopicRemoval,
+        removal: TopicDeletion,
         offsets: OffsetService,
         places: Places,
         routing: LeaderRouting,

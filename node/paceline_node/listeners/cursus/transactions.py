@@ -41,11 +41,11 @@ from paceline_node.listeners.cursus.places import LISTENER, Places
 from paceline_node.listeners.cursus.produce import CursusProduce
 from paceline_node.listeners.cursus.session import CursusCall, Outcome, Reply, text
 from paceline_node.security.principals import Operation
-from paceline_node.services.cluster_view import TopicView
-from paceline_node.services.open_group import OpenGroup
-from paceline_node.services.produce import ProduceService
-from paceline_node.services.transaction_views import RecordToStage, StagedInfo
-from paceline_node.services.transactions import TransactionService
+from paceline_node.services.groups.open_group import OpenGroup
+from paceline_node.services.records.produce import ProduceService
+from paceline_node.services.topics.cluster_view import TopicView
+from paceline_node.services.transactions.transaction_service import TransactionService
+from paceline_node.services.transactions.transaction_views import RecordToStage, StagedInfo
 from paceline_node.transaction_names import Family, TransactionKey
 
 R = TypeVar("R")

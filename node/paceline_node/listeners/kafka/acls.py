@@ -22,7 +22,7 @@ from paceline.wire.native.acls import (
 )
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.errors import code_of, message_of
-from paceline_node.services.acls import AclService, OpenAcls
+from paceline_node.services.admin.acl_service import AclService, OpenAcls
 
 _USER = "User:"
 _CLUSTER_NAME = "kafka-cluster"

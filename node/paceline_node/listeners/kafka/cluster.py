@@ -21,12 +21,12 @@ from paceline_node.listeners.kafka.call import LISTENER, Call
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.listeners.kafka.errors import code_of, message_of
 from paceline_node.security.principals import CLUSTER, Operation, Resource, ResourceKind
-from paceline_node.services.authorized import AuthorizedOperations
-from paceline_node.services.cluster_view import BrokerView, PartitionView, TopicView
-from paceline_node.services.groups import GroupService
-from paceline_node.services.status import StatusService
-from paceline_node.services.topics import TopicService
-from paceline_node.services.transactions import TransactionService
+from paceline_node.services.admin.node_status import StatusService
+from paceline_node.services.authorization.authorized_operations import AuthorizedOperations
+from paceline_node.services.groups.group_service import GroupService
+from paceline_node.services.topics.cluster_view import BrokerView, PartitionView, TopicView
+from paceline_node.services.topics.topic_service import TopicService
+from paceline_node.services.transactions.transaction_service import TransactionService
 from paceline_node.sliced_work import Work
 
 _CREATE_S = 10.0

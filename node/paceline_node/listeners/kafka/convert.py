@@ -37,7 +37,7 @@ from paceline_node.client_memory import Portion
 from paceline_node.env import Host
 from paceline_node.loop_turns import Turns
 from paceline_node.net.transport import FilePart, is_cached, read_part
-from paceline_node.services.fetch import ReadResult
+from paceline_node.services.records.fetch import ReadResult
 
 _WINDOW_BYTES = 64 * 1024
 _INLINE_BYTES = 64 * 1024

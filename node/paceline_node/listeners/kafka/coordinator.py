@@ -40,9 +40,9 @@ from paceline_node.net.transport import Transport
 from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.security.principals import Operation, Principal
-from paceline_node.services.driven_groups import DrivenGroup
-from paceline_node.services.groups import GroupService
-from paceline_node.services.topics import TopicService
+from paceline_node.services.groups.driven_commands import DrivenGroup
+from paceline_node.services.groups.group_service import GroupService
+from paceline_node.services.topics.topic_service import TopicService
 
 _REQUEST_BYTES_MAX = 1024 * 1024
 

@@ -25,12 +25,13 @@ from paceline_node.listeners.kafka.errors import code_of
 from paceline_node.listeners.kafka.read_on import ReadOn
 from paceline_node.loop_turns import Turns
 from paceline_node.net.transport import FilePart
-from paceline_node.services import fetch as reading
-from paceline_node.services import offsets
-from paceline_node.services.answer import Answer
-from paceline_node.services.fetch import FetchService, InOlderTier, ReadResult, aborted_in
-from paceline_node.services.offsets import FoundOffset, OffsetService
-from paceline_node.services.records import Refused
+from paceline_node.services.awaited_answer import Answer
+from paceline_node.services.partitions.partition_access import Refused
+from paceline_node.services.records import fetch as reading
+from paceline_node.services.records.fetch import FetchService, InOlderTier, ReadResult, aborted_in
+from paceline_node.services.records.list_offsets import FoundOffset, OffsetService
+from paceline_node.services.records.list_offsets import Outcome as OffsetsOutcome
+from paceline_node.services.records.list_offsets import Query as OffsetsQuery
 
 _FIRST_WITH_BATCHES = 4
 _FIRST_WITH_MAGIC_1 = 2
@@ -199,10 +200,10 @@ class KafkaFetch:
     ) -> wire.ListOffsetsResponse:
         """Offsets by time, or the ends."""
         asked_by = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
-        queries: list[offsets.Query] = []
+        queries: list[OffsetsQuery] = []
         for topic, asked in asked_by:
             queries.append(
-                offsets.Query(
+                OffsetsQuery(
                     topic,
                     asked.partition_index,
                     _spec(asked.timestamp, call.version),
@@ -227,8 +228,8 @@ class KafkaFetch:
         )
 
     async def _look_up(
-        self, queries: Sequence[offsets.Query], isolation_level: int, call: Call
-    ) -> list[offsets.Outcome]:
+        self, queries: Sequence[OffsetsQuery], isolation_level: int, call: Call
+    ) -> list[OffsetsOutcome]:
         isolation = Isolation.READ_COMMITTED if isolation_level else Isolation.READ_UNCOMMITTED
         found = None
         if len(queries) <= _AT_ONCE:
@@ -240,8 +241,8 @@ class KafkaFetch:
     def _offset(
         self,
         asked: wire.ListOffsetsRequestTopicPartition,
-        query: offsets.Query,
-        outcome: offsets.Outcome,
+        query: OffsetsQuery,
+        outcome: OffsetsOutcome,
         call: Call,
     ) -> wire.ListOffsetsResponseTopicPartition:
         if isinstance(outcome, Refused):
@@ -269,7 +270,7 @@ class KafkaFetch:
     def _old_style(
         self,
         asked: wire.ListOffsetsRequestTopicPartition,
-        query: offsets.Query,
+        query: OffsetsQuery,
         found: FoundOffset,
         call: Call,
     ) -> tuple[int, ...]:
@@ -308,7 +309,7 @@ class KafkaFetch:
     def _end_of_epoch(
         self, topic: str, asked: wire.OffsetForLeaderEpochRequestTopicPartition, call: Call
     ) -> wire.OffsetForLeaderEpochResponseTopicPartition:
-        query = offsets.Query(
+        query = OffsetsQuery(
             topic,
             asked.partition,
             OffsetSpec.EPOCH_END,

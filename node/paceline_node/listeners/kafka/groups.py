@@ -8,9 +8,9 @@ from paceline.wire.kafka.layout import NOT_ASKED
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.security.principals import Operation, Resource, ResourceKind
-from paceline_node.services.authorized import AuthorizedOperations
-from paceline_node.services.groups import KAFKA, GroupService
-from paceline_node.services.open_group import GroupMember
+from paceline_node.services.authorization.authorized_operations import AuthorizedOperations
+from paceline_node.services.groups.group_service import KAFKA, GroupService
+from paceline_node.services.groups.open_group import GroupMember
 
 _WITH_REBALANCE_TIMEOUT = 1
 _WITH_MEMBER_ID_REQUIRED = 4

@@ -34,8 +34,8 @@ from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import Metrics
 from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.security.authentication import Authenticator
+from paceline_node.services.admin.topic_deletion import TopicDeletion
 from paceline_node.services.broker_services import BrokerServices
-from paceline_node.services.topic_removal import TopicRemoval
 
 _ALWAYS = frozenset({0, apis.API_VERSIONS}) | LOGIN_APIS
 """What a connection answers itself."""
@@ -48,7 +48,7 @@ class KafkaListener:
         self,
         env: Env,
         services: BrokerServices,
-        removal: TopicRemoval,
+        removal: TopicDeletion,
         limits: KafkaLimits,
         metrics: Metrics,
         coordinator: CoordinatorRequests,
@@ -78,7 +78,7 @@ class KafkaListener:
             await KafkaConnection(self._shared, client).run(stream)
 
 
-def _handlers(env: Env, services: BrokerServices, removal: TopicRemoval) -> Handlers:
+def _handlers(env: Env, services: BrokerServices, removal: TopicDeletion) -> Handlers:
     cluster = KafkaCluster(
         services.topics,
         services.groups,

@@ -11,11 +11,11 @@ from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.listeners.kafka.errors import FORBIDDEN, topic_code
 from paceline_node.security.principals import Operation, ResourceKind
-from paceline_node.services.asked_offsets import AskedOffsets
-from paceline_node.services.driven_groups import DrivenGroup
-from paceline_node.services.groups import GroupService
-from paceline_node.services.kafka_groups import KafkaGroup
-from paceline_node.services.open_group import GroupMember, Position
+from paceline_node.services.groups.driven_commands import DrivenGroup
+from paceline_node.services.groups.group_service import GroupService
+from paceline_node.services.groups.kafka_commands import KafkaGroup
+from paceline_node.services.groups.offsets_to_commit import OffsetsToCommit
+from paceline_node.services.groups.open_group import GroupMember, Position
 
 _LAST_OF_0_8 = 1
 _WITH_NULL_FOR_ALL = 2
@@ -64,7 +64,7 @@ class NamedTopic(Protocol):
     def partition_indexes(self) -> Sequence[int]: ...
 
 
-async def judged(groups: GroupService, topics: Sequence[AskedTopic], call: Call) -> AskedOffsets:
+async def judged(groups: GroupService, topics: Sequence[AskedTopic], call: Call) -> OffsetsToCommit:
     """What may be stored, and the errors of the others."""
     judged = groups.asked_offsets(call.principal)
     async for topic in call.pace.each(topics):

@@ -28,14 +28,14 @@ from paceline.wire.kafka.message_set import read_message_set
 from paceline_node.env import Env
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.errors import code_of, message_of
-from paceline_node.services.produce import (
+from paceline_node.services.partitions.partition_access import Refused
+from paceline_node.services.records.produce import (
     Outcome,
     Part,
     ProduceService,
     Wish,
     Within,
 )
-from paceline_node.services.records import Refused
 from paceline_node.sliced_work import Work
 from paceline_node.transaction_names import Family, TransactionKey
 

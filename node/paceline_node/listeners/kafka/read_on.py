@@ -14,7 +14,7 @@ from paceline.wire.end_marker import build_passing_marker
 from paceline_node.listeners.kafka.convert import Converter, Made, Reader
 from paceline_node.loop_turns import Turns
 from paceline_node.net.transport import FilePart
-from paceline_node.services.fetch import ReadResult, size_of
+from paceline_node.services.records.fetch import ReadResult, size_of
 
 _RANGES = 32
 """As many are passed over for one answer."""

@@ -22,8 +22,8 @@ from paceline.wire.native import admin
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.errors import code_of, message_of
 from paceline_node.security.principals import Operation
-from paceline_node.services.topic_removal import TopicRemoval
-from paceline_node.services.topics import ADMIN_TIMEOUT_S, TopicService
+from paceline_node.services.admin.topic_deletion import TopicDeletion
+from paceline_node.services.topics.topic_service import ADMIN_TIMEOUT_S, TopicService
 from paceline_node.settings.topic_config import KEYS, ConfigKey, Source, problems
 
 _TOPIC, _BROKER = 2, 4
@@ -38,7 +38,7 @@ _TOLD = 5
 class KafkaTopics:
     """Creates, deletes, grows and configures topics."""
 
-    def __init__(self, topics: TopicService, removal: TopicRemoval) -> None:
+    def __init__(self, topics: TopicService, removal: TopicDeletion) -> None:
         self._topics = topics
         self._removal = removal
 

@@ -13,13 +13,13 @@ from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coo
 from paceline_node.listeners.kafka.errors import code_of
 from paceline_node.listeners.kafka.offsets import judged, stored
 from paceline_node.security.principals import Operation
-from paceline_node.services.groups import GroupService
-from paceline_node.services.open_group import GroupMember
-from paceline_node.services.open_topic import OpenTopic
-from paceline_node.services.produce import ProduceService
-from paceline_node.services.producer_ids import ProducerIdService
-from paceline_node.services.transaction_offsets import TransactionOffsets
-from paceline_node.services.transactions import TransactionService
+from paceline_node.services.groups.group_service import GroupService
+from paceline_node.services.groups.open_group import GroupMember
+from paceline_node.services.partitions.writable_topic import WritableTopic
+from paceline_node.services.records.produce import ProduceService
+from paceline_node.services.transactions.producer_ids import ProducerIdService
+from paceline_node.services.transactions.transaction_offsets import TransactionOffsets
+from paceline_node.services.transactions.transaction_service import TransactionService
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 
 _NO_PRODUCER = -1
@@ -135,7 +135,7 @@ class KafkaTransactions:
 
     async def _opened(
         self, named: list[tuple[str, int]], call: Call
-    ) -> tuple[list[tuple[OpenTopic, int]], dict[tuple[str, int], int]]:
+    ) -> tuple[list[tuple[WritableTopic, int]], dict[tuple[str, int], int]]:
         """The partitions that the client can write to, and the errors of the others."""
         opened, refused = [], {}
         async for topic, number in call.pace.each(named):

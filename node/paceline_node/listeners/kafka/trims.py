@@ -8,7 +8,7 @@ from paceline.errors import PacelineError
 from paceline.wire.kafka import records as wire
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.errors import code_of
-from paceline_node.services.trimming import TrimService
+from paceline_node.services.records.trim import TrimService
 
 _MAX_TIMEOUT_MS = 60_000
 

@@ -17,7 +17,7 @@ from paceline.wire.kafka import sasl as wire
 from paceline.wire.native.users import AlterUser, ScramKey, UserInfo
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.errors import code_of, message_of
-from paceline_node.services.users import UserService
+from paceline_node.services.admin.user_service import UserService
 
 MECHANISMS: Mapping[int, str] = MappingProxyType({1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"})
 _NUMBERS = {name: number for number, name in MECHANISMS.items()}

@@ -9,7 +9,7 @@ from paceline.wire.message import Message
 from paceline.wire.native import acls as wire
 from paceline.wire.native.api import NativeApi
 from paceline_node.security.principals import Principal
-from paceline_node.services.acls import AclService
+from paceline_node.services.admin.acl_service import AclService
 
 Handler = Callable[[Frame, Principal], Awaitable[Message]]
 

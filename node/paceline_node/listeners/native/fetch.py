@@ -22,10 +22,12 @@ from paceline.wire.native.data import (
 )
 from paceline_node.net.transport import FilePart
 from paceline_node.security.principals import Principal
-from paceline_node.services import fetch, offsets
-from paceline_node.services.fetch import FetchService, ParkedFetch, aborted_in
-from paceline_node.services.offsets import OffsetService
-from paceline_node.services.records import Refused
+from paceline_node.services.partitions.partition_access import Refused
+from paceline_node.services.records import fetch
+from paceline_node.services.records.fetch import FetchService, ParkedFetch, aborted_in
+from paceline_node.services.records.list_offsets import OffsetService
+from paceline_node.services.records.list_offsets import Outcome as OffsetsOutcome
+from paceline_node.services.records.list_offsets import Query as OffsetsQuery
 
 Fetched = tuple[FetchReply, list[FilePart]]
 """A reply, and its payload."""
@@ -144,9 +146,9 @@ def _refused(at: FetchPartition, refused: Refused) -> FetchedPartition:
 # --- offsets --------------------------------------------------------------------------------------
 
 
-def _queries(request: ListOffsets) -> list[offsets.Query]:
+def _queries(request: ListOffsets) -> list[OffsetsQuery]:
     return [
-        offsets.Query(
+        OffsetsQuery(
             each.topic,
             each.partition,
             each.spec,
@@ -159,13 +161,13 @@ def _queries(request: ListOffsets) -> list[offsets.Query]:
     ]
 
 
-def _found(asked: Sequence[OffsetQuery], outcomes: Sequence[offsets.Outcome]) -> ListOffsetsReply:
+def _found(asked: Sequence[OffsetQuery], outcomes: Sequence[OffsetsOutcome]) -> ListOffsetsReply:
     return ListOffsetsReply(
         tuple([_told(at, outcome) for at, outcome in zip(asked, outcomes, strict=True)])
     )
 
 
-def _told(at: OffsetQuery, outcome: offsets.Outcome) -> OffsetFound:
+def _told(at: OffsetQuery, outcome: OffsetsOutcome) -> OffsetFound:
     if isinstance(outcome, Refused):
         return OffsetFound(
             topic=at.topic,

@@ -15,11 +15,11 @@ from paceline.wire.native.api import NativeApi
 from paceline.wire.native.transactions import CommitTransactionOffsets
 from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal
-from paceline_node.services.asked_offsets import AskedOffsets
-from paceline_node.services.groups import GroupService
-from paceline_node.services.open_group import GroupMember, OpenGroup, Position
-from paceline_node.services.status import broker_info
-from paceline_node.services.transaction_offsets import TransactionOffsets
+from paceline_node.services.admin.node_status import broker_info
+from paceline_node.services.groups.group_service import GroupService
+from paceline_node.services.groups.offsets_to_commit import OffsetsToCommit
+from paceline_node.services.groups.open_group import GroupMember, OpenGroup, Position
+from paceline_node.services.transactions.transaction_offsets import TransactionOffsets
 from paceline_node.sliced_work import Work
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 
@@ -159,7 +159,7 @@ class NativeGroups:
 
     def _judged(
         self, offsets: Iterable[wire.OffsetToCommit], principal: Principal
-    ) -> tuple[AskedOffsets, wire.OffsetResults]:
+    ) -> tuple[OffsetsToCommit, wire.OffsetResults]:
         """What may be stored, and a result for each."""
         asked = self._groups.asked_offsets(principal)
         results = [

@@ -53,7 +53,7 @@ from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.request_pace import Pace
 from paceline_node.security.authentication import Authenticator
 from paceline_node.security.principals import Principal
-from paceline_node.services.fetch import InOlderTier, ParkedFetch
+from paceline_node.services.records.fetch import InOlderTier, ParkedFetch
 from paceline_node.settings.limits import LimitSettings
 
 RequestHandler = Callable[[Frame, Principal], Awaitable[Message | Packed]]

@@ -19,14 +19,14 @@ from paceline.wire.native.data import (
     pack_produced,
 )
 from paceline_node.security.principals import Principal
-from paceline_node.services.produce import (
+from paceline_node.services.partitions.partition_access import Refused
+from paceline_node.services.records.produce import (
     Outcome,
     Part,
     ProduceService,
     Wish,
     Within,
 )
-from paceline_node.services.records import Refused
 from paceline_node.sliced_work import Work, at_once
 from paceline_node.transaction_names import Family, TransactionKey
 

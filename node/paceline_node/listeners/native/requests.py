@@ -22,16 +22,16 @@ from paceline_node.env import RunBlocking
 from paceline_node.loop_turns import Turns
 from paceline_node.request_pace import Pace
 from paceline_node.security.principals import Operation, Principal
-from paceline_node.services.cluster_view import TopicView
-from paceline_node.services.corruption_reports import CorruptionReports
-from paceline_node.services.descriptions import DescriptionService
-from paceline_node.services.producer_ids import ProducerIdService
-from paceline_node.services.status import StatusService, broker_info
-from paceline_node.services.topic_removal import TopicRemoval
-from paceline_node.services.topics import TopicService
-from paceline_node.services.transactions import TransactionService
-from paceline_node.services.trimming import TrimService
-from paceline_node.services.users import UserService
+from paceline_node.services.admin.node_status import StatusService, broker_info
+from paceline_node.services.admin.partition_descriptions import DescriptionService
+from paceline_node.services.admin.topic_deletion import TopicDeletion
+from paceline_node.services.admin.user_service import UserService
+from paceline_node.services.records.corruption_reports import CorruptionReports
+from paceline_node.services.records.trim import TrimService
+from paceline_node.services.topics.cluster_view import TopicView
+from paceline_node.services.topics.topic_service import TopicService
+from paceline_node.services.transactions.producer_ids import ProducerIdService
+from paceline_node.services.transactions.transaction_service import TransactionService
 from paceline_node.sliced_work import Work
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 
@@ -51,7 +51,7 @@ class NativeRequests:
     def __init__(
         self,
         topics: TopicService,
-        removal: TopicRemoval,
+        removal: TopicDeletion,
         descriptions: DescriptionService,
         producer_ids: ProducerIdService,
         transactions: TransactionService,

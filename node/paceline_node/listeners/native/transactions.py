@@ -13,9 +13,9 @@ from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import CoordinatorFound
 from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal
-from paceline_node.services.status import broker_info
-from paceline_node.services.transaction_views import TransactionInfo
-from paceline_node.services.transactions import TransactionService
+from paceline_node.services.admin.node_status import broker_info
+from paceline_node.services.transactions.transaction_service import TransactionService
+from paceline_node.services.transactions.transaction_views import TransactionInfo
 from paceline_node.sliced_work import Work
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 

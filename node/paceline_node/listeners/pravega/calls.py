@@ -1,7 +1,7 @@
 """The controller's calls, in terms of the services.
 
 Statuses are numbers of each call's own answer; the tables here translate. What a stream can do is
-``services/streams.py``'s.
+``services/segments/pravega_streams.py``'s.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from paceline.types import NodeId
 from paceline.wire.pravega import controller as c
 from paceline_node.listeners.pravega.listener import Procedure
 from paceline_node.security.principals import Principal
-from paceline_node.services.segment_leaders import SegmentLeaders
-from paceline_node.services.stream_register import Stream, StreamConfig, StreamState
-from paceline_node.services.streams import StreamService, Verdict, segment_place
-from paceline_node.services.topics import TopicService
+from paceline_node.services.segments.pravega_stream_registry import (
+    Stream,
+    StreamConfig,
+    StreamState,
+)
+from paceline_node.services.segments.pravega_streams import StreamService, Verdict, segment_place
+from paceline_node.services.segments.segment_leaders import SegmentLeaders
+from paceline_node.services.topics.topic_service import TopicService
 
 _LISTENER = "segment"
 """The kind whose advertised addresses these clients are told: there the segments are."""

@@ -31,9 +31,9 @@ from paceline_node.listeners.segment.errors import MOVED, NOT_NOW, reply_to
 from paceline_node.listeners.segment.limits import Inflight
 from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.net.deadlines import Deadline, Deadlines
-from paceline_node.services.led_segments import LedSegment, SegmentWriter
-from paceline_node.services.segment_writers import Turn
-from paceline_node.services.segments import SegmentService
+from paceline_node.services.segments.led_segment import LedSegment, SegmentWriter
+from paceline_node.services.segments.segment_service import SegmentService
+from paceline_node.services.segments.segment_writers import Turn
 
 FLUSH_BYTES = 256 * 1024
 FLUSH_S = 0.005

@@ -43,7 +43,7 @@ from paceline_node.net.deadlines import Deadlines
 from paceline_node.net.transport import transport_for
 from paceline_node.observe.metrics import RequestMeters
 from paceline_node.security.principals import Principal
-from paceline_node.services.segments import SegmentService
+from paceline_node.services.segments.segment_service import SegmentService
 
 _RECEIVE_BYTES = 256 * 1024
 _MESSAGES_AT_ONCE = 200

@@ -2,7 +2,7 @@
 
 A client that begins with a Hello of versions 5 to 17 speaks the Pravega dialect, any other the
 seed's. Thin drivers: the protocol's rules are ``paceline/wire/segment``'s, the broker's are
-``services/segments.py``'s.
+``services/segments/segment_service.py``'s.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paceline_node.listeners.serving import Client
 from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.observe.metrics import Metrics
-from paceline_node.services.segments import SegmentService
+from paceline_node.services.segments.segment_service import SegmentService
 
 _TRANSIENT_NODE_BYTES = 128 * 1024 * 1024
 """What large Events of all connections may hold before they are merged."""

@@ -31,9 +31,9 @@ from paceline_node.listeners.segment.appends import LISTENER
 from paceline_node.listeners.segment.errors import NOT_NOW
 from paceline_node.listeners.segment.limits import Inflight
 from paceline_node.listeners.segment.pravega_errors import reply_to
-from paceline_node.services.led_segments import LedSegment, SegmentWriter
-from paceline_node.services.segment_writers import Turn
-from paceline_node.services.segments import OpenSegment, SegmentService
+from paceline_node.services.segments.led_segment import LedSegment, SegmentWriter
+from paceline_node.services.segments.segment_service import OpenSegment, SegmentService
+from paceline_node.services.segments.segment_writers import Turn
 
 _PRAVEGA = ProducerNamespace.SEGMENT_PRAVEGA
 _RETRY_S = 0.05

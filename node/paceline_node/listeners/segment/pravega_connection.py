@@ -30,7 +30,7 @@ from paceline_node.listeners.serving import Client, let_read
 from paceline_node.loop_turns import Turns
 from paceline_node.net.transport import transport_for
 from paceline_node.observe.metrics import RequestMeters
-from paceline_node.services.segments import SegmentService
+from paceline_node.services.segments.segment_service import SegmentService
 
 _RECEIVE_BYTES = 256 * 1024
 _MESSAGES_AT_ONCE = 200

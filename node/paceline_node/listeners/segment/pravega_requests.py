@@ -38,9 +38,9 @@ from paceline_node.listeners.segment.reading import (
 )
 from paceline_node.observe.metrics import OK, RequestMeters
 from paceline_node.security.principals import Operation, Principal
-from paceline_node.services.led_segments import LedSegment
-from paceline_node.services.segment_writers import Turn
-from paceline_node.services.segments import SegmentService
+from paceline_node.services.segments.led_segment import LedSegment
+from paceline_node.services.segments.segment_service import SegmentService
+from paceline_node.services.segments.segment_writers import Turn
 
 _Handler = Callable[[Any], Awaitable[None]]
 

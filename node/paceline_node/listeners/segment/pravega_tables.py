@@ -1,7 +1,7 @@
 """Table segments of the Pravega dialect: what reader groups keep their state in.
 
-Requests become those of ``services/tables.py``, which any node answers: real clients stay with the
-node that they were told when they opened a table.
+Requests become those of ``services/segments/keyvalue_tables.py``, which any node answers: real
+clients stay with the node that they were told when they opened a table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.fields import TableEntry, TableKey
 from paceline.wire.segment.framing import SegmentMessage
 from paceline_node.security.principals import Principal
-from paceline_node.services.tables import TableService
+from paceline_node.services.segments.keyvalue_tables import TableService
 
 _MAX_COUNT = 1000
 _TIMEOUT_S = 25.0

@@ -6,8 +6,8 @@ import trio
 
 from paceline.errors import OffsetOutOfRange
 from paceline_node.env import Env
-from paceline_node.services.led_segments import LedSegment
-from paceline_node.services.segment_reads import SegmentBounds
+from paceline_node.services.segments.led_segment import LedSegment
+from paceline_node.services.segments.segment_reads import SegmentBounds
 
 MAX_READ_REPLY_BYTES = 2 * 1024 * 1024
 LEAST_READ_BYTES = 8

@@ -12,8 +12,8 @@ from paceline.wire.native import admin
 from paceline.wire.v1 import replies, requests
 from paceline.wire.v1.errors import bad_request
 from paceline_node.security.principals import Operation, Principal
-from paceline_node.services.cluster_view import ClusterView, PartitionView, TopicView
-from paceline_node.services.topics import TopicService
+from paceline_node.services.topics.cluster_view import ClusterView, PartitionView, TopicView
+from paceline_node.services.topics.topic_service import TopicService
 
 AdminRequest = (
     requests.AdminCreateTopic

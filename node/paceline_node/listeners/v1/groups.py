@@ -26,8 +26,8 @@ from paceline_node.env import Env
 from paceline_node.listeners.v1.records import V1Records
 from paceline_node.listeners.v1.routing import Call, Router
 from paceline_node.security.principals import Operation
-from paceline_node.services.groups import GroupService
-from paceline_node.services.v1_groups import V1Group, V1Member
+from paceline_node.services.groups.group_service import GroupService
+from paceline_node.services.groups.v1_commands import V1Group, V1Member
 
 Serve = Callable[[float], Awaitable[bytes]]
 """Answers at the coordinator; is given how long what it says has until it is committed."""

@@ -42,7 +42,7 @@ from paceline_node.listeners.v1.routing import Call
 from paceline_node.net.deadlines import arrival_s
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.security.principals import node_principal
-from paceline_node.services.roles import RoleService
+from paceline_node.services.admin.partition_roles import RoleService
 from paceline_node.settings.limits import LimitSettings
 
 REQUEST_BUDGET_S = 4.0

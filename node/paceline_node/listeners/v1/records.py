@@ -24,13 +24,13 @@ from paceline_node.listeners.v1.errors import (
     unreachable,
 )
 from paceline_node.listeners.v1.routing import Call, Router
-from paceline_node.services.cluster_view import TopicView
-from paceline_node.services.fetch import FetchService
-from paceline_node.services.open_reads import ReadableReplica
-from paceline_node.services.open_topic import OpenTopic
-from paceline_node.services.produce import ProduceService
-from paceline_node.services.sequenced_records import RecordsWish
-from paceline_node.services.topics import TopicService
+from paceline_node.services.partitions.readable_topic import ReadableReplica
+from paceline_node.services.partitions.sequenced_appends import RecordsWish
+from paceline_node.services.partitions.writable_topic import WritableTopic
+from paceline_node.services.records.fetch import FetchService
+from paceline_node.services.records.produce import ProduceService
+from paceline_node.services.topics.cluster_view import TopicView
+from paceline_node.services.topics.topic_service import TopicService
 from paceline_node.settings.tree import V1Settings
 
 _V1 = V1Settings()
@@ -121,7 +121,7 @@ class V1Records:
             raise
 
     async def _append(
-        self, opened: OpenTopic, request: Produce, partition: int, call: Call
+        self, opened: WritableTopic, request: Produce, partition: int, call: Call
     ) -> bytes:
         wish = RecordsWish(
             # The original answers acks=0 like acks=1 (DESIGN 4.3), and its reply carries the high

@@ -1,4 +1,5 @@
-"""V1 REPLICA_FETCH, BROKER_FETCH and BROKER_REPLICA_ACK over ``services/replica_slots.py``."""
+"""V1 REPLICA_FETCH, BROKER_FETCH and BROKER_REPLICA_ACK over
+``services/records/replica_slots.py``."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from paceline_node.env import Env
 from paceline_node.listeners.v1.errors import NO_LEADER_HERE, unreachable
 from paceline_node.listeners.v1.records import V1Records
 from paceline_node.listeners.v1.routing import Call, Router
-from paceline_node.services.open_reads import ReadableReplica
-from paceline_node.services.replica_slots import ReplicaSlots, SlotProgress
+from paceline_node.services.partitions.readable_topic import ReadableReplica
+from paceline_node.services.records.replica_slots import ReplicaSlots, SlotProgress
 
 NOT_LEADER_HERE = bad_request("partition is not leader")
 _FETCH_BYTES = 1024 * 1024

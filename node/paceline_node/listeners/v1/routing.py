@@ -16,7 +16,7 @@ from paceline.wire.peer.v1_line import V1Answer, V1Line
 from paceline.wire.v1.errors import V1Code, V1Error
 from paceline_node.env import Env
 from paceline_node.security.principals import Principal
-from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.leader_routing import LeaderRouting
 
 _ANSWER_S = 0.1
 """Left of a call's time when a forward is given up, so that its answer can still be chosen."""

@@ -1,0 +1,1 @@
+"""What operators ask and change besides topics: users, ACLs, roles, states of nodes."""

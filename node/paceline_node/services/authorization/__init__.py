@@ -1,0 +1,1 @@
+"""Who may: the policy's question, and what each request needs (DESIGN 1)."""

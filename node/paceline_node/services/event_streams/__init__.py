@@ -1,0 +1,1 @@
+"""Event streams of topics of kind event-sourcing (DESIGN 8)."""

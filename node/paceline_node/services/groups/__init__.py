@@ -1,0 +1,1 @@
+"""Consumer groups: finding, opening and commanding them where this node coordinates."""

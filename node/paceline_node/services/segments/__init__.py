@@ -1,0 +1,1 @@
+"""Segments, the streams that are made of them, and the tables of Pravega (DESIGN 7)."""

@@ -1,0 +1,1 @@
+"""Topics by name, their administration, and what of the metadata listeners tell."""

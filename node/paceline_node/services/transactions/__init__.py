@@ -1,0 +1,1 @@
+"""Transactions: commands, writing in one, and how each one ends."""
