@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from docs.reference.outputs import FAILURE, OUTPUTS, STREAMS, mismatches
+from docs.reference.outputs import FAILURE, OUTPUTS, STREAMS
+from docs.reference.shapes import mismatches
 from tests.e2e.forge import forge
 
 PACELINE = (sys.executable, "-m", "paceline_cluster.cli.main")

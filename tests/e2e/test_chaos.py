@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from docs.reference.outputs import OUTPUTS, mismatches
+from docs.reference.outputs import OUTPUTS
+from docs.reference.shapes import mismatches
 from tests.e2e.cluster import HANG_S, PACELINE, require_documented
 
 SEED = os.environ.get("PACELINE_SEED", "1")

@@ -16,7 +16,7 @@ import trio.abc
 from docs.reference import PAGES, errors, http, outputs, python_api
 from docs.reference.commands import commands
 from docs.reference.markdown import code
-from docs.reference.outputs import mismatches
+from docs.reference.shapes import mismatches
 from docs.reference.source import attribute_texts
 from paceline.errors import ErrorCode, PacelineError
 from paceline.wire.native.admin import CreateTopic
