@@ -30,7 +30,7 @@ from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.opening import create_log, open_log
 from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.recovery_report import RecoveryHints
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.torn_tail import Ending
 
 GIB = 1 << 30
 PATH = "topics/bench-0.00000001"

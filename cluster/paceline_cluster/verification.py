@@ -11,10 +11,10 @@ from typing import Any
 from paceline.values import dataclass
 from paceline_cluster.errors import NoSuchCluster
 from paceline_node.storage import layout
-from paceline_node.storage.compare import compare_replicas
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.layout import Offsets
 from paceline_node.storage.partition_file import NAME as PARTITION_FILE
+from paceline_node.storage.replica_comparison import compare_replicas
 from paceline_node.storage.verify import Finding, LogReport, verify_log
 
 SEGMENT_SUFFIX = ".log"

@@ -27,7 +27,7 @@ from paceline.client.blocking import connect
 from paceline.wire.batch import build_value_batch
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.durability import Marked
-from paceline_node.storage.marks import DurableMarks
+from paceline_node.storage.durable_marks import DurableMarks
 from paceline_node.storage.partition_file import read_identity
 from tests.e2e.cluster import Cluster, wait_until
 

@@ -25,7 +25,7 @@ INTERVAL_MS, RETRIES = 700, 2
 FENCE_S = INTERVAL_MS * (RETRIES + 1) / 1000
 TIMES = {"heartbeat_interval_ms": INTERVAL_MS, "max_heartbeat_retries": RETRIES}
 in_thread = trio.to_thread.run_sync
-Places = dict[tuple[int, int], str]
+TopicLookup = dict[tuple[int, int], str]
 
 
 class Program(threading.Thread):
@@ -37,7 +37,7 @@ class Program(threading.Thread):
         self._topic = topic
         self._group = group
         self._ending = threading.Event()
-        self.seen: Places = {}
+        self.seen: TopicLookup = {}
 
     def run(self) -> None:
         driven = DrivenSettings(heartbeat_interval_ms=500)
@@ -95,7 +95,7 @@ class Readers:
         self.program = Program(self.nodes, topic, group)
         self.program.start()
 
-    def union(self) -> Places:
+    def union(self) -> TopicLookup:
         together = dict(self.program.seen)
         for member in self.members:
             member.look()

@@ -15,10 +15,10 @@ import trio
 from paceline.errors import PacelineError
 from paceline.types import LeaderEpoch, NodeId, TopicId
 from paceline.wire.batch_header import seal
-from paceline_node.controller import raft_messages, records
+from paceline_node.controller import metadata_records, raft_messages
 from paceline_node.controller.image import Image
 from paceline_node.controller.raft_effects import Effects
-from paceline_node.controller.raft_segment import Replay, encode_entry, encode_header
+from paceline_node.controller.raft_log_segment import Replay, encode_entry, encode_header
 from paceline_node.controller.raft_snapshot import decode_snapshot, encode_snapshot
 from paceline_node.controller.raft_store import RaftStore, write_bootstrap
 from paceline_node.controller.raft_types import (
@@ -31,8 +31,8 @@ from paceline_node.controller.raft_types import (
     Snapshot,
 )
 from paceline_node.env import Disk
-from paceline_node.groups import files as group_files
 from paceline_node.groups import records as group_records
+from paceline_node.groups import v1_files as group_files
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.state_machines.machine import Entry as LogEntry
 from paceline_node.storage import (
@@ -46,9 +46,9 @@ from paceline_node.storage import (
 )
 from paceline_node.storage.checkpoint import Kind
 from paceline_node.storage.epochs import EpochStart
+from paceline_node.storage.file_owner import Owner
 from paceline_node.storage.index import OffsetIndex, TimeIndex
-from paceline_node.storage.memory import MemoryDisk
-from paceline_node.storage.owner import Owner
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.verify import verify_log
 from tests.fuzz.engine import Target
 from tests.fuzz.samples import sample, subclasses
@@ -276,16 +276,16 @@ LOGS = (
 
 # --- the metadata log -----------------------------------------------------------------------------
 
-_RECORDS = [each for each in subclasses(records) if hasattr(each, "TYPE")]
+_RECORDS = [each for each in subclasses(metadata_records) if hasattr(each, "TYPE")]
 
 
 def _record(rng: random.Random) -> bytes:
-    return records.encode_record(sample(rng.choice(_RECORDS), rng))  # type: ignore[arg-type]
+    return metadata_records.encode_record(sample(rng.choice(_RECORDS), rng))  # type: ignore[arg-type]
 
 
 def _feed_record(given: bytes, rng: random.Random) -> None:
-    record = records.decode_record(given)
-    assert records.decode_record(records.encode_record(record)) == record
+    record = metadata_records.decode_record(given)
+    assert metadata_records.decode_record(metadata_records.encode_record(record)) == record
 
 
 def _entries(rng: random.Random) -> list[Entry]:
@@ -367,9 +367,9 @@ def _image(rng: random.Random) -> Image:
     return image
 
 
-def _plain_record(number: int) -> records.AnyRecord:
+def _plain_record(number: int) -> metadata_records.AnyRecord:
     topic = TopicId(UUID(int=50 + number))
-    return records.Topic(topic, f"t{number}", {"min.insync.replicas": "2"})
+    return metadata_records.Topic(topic, f"t{number}", {"min.insync.replicas": "2"})
 
 
 def _snapshot(rng: random.Random) -> bytes:

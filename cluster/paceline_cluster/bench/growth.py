@@ -25,12 +25,12 @@ from paceline.wire.peer.names import PartitionName
 from paceline.wire.records import Record
 from paceline_cluster.bench.figures import Aim, Figure
 from paceline_node.app import garbage_collector
+from paceline_node.groups.committed_offsets import Commit, OffsetRule
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, SyncRequest
 from paceline_node.groups.keys import Family as GroupFamily
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.limits import GroupLimits
-from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.records import Protocol
 from paceline_node.replication.producer_quota import ProducerLimits, ProducerQuota, ProducerShares
 from paceline_node.state_machines.machine import Deferred, Entry, Scope

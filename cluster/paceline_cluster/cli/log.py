@@ -21,7 +21,7 @@ from paceline_cluster.errors import BadInput, Exit
 from paceline_cluster.verification import verify_directories
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.layout import META, TOPICS
-from paceline_node.storage.segment import LOG_SUFFIX, parse_name
+from paceline_node.storage.log_segment import LOG_SUFFIX, parse_name
 from paceline_node.storage.verify import DumpedBatch, dump_segment
 
 _LOG_COLUMNS = ("path", "topic", "partition", "log_start_offset", "log_end_offset", "records")

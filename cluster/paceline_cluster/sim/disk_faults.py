@@ -19,7 +19,7 @@ from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.oracle import Oracle
 from paceline_node.storage import incarnation
 from paceline_node.storage.layout import TOPICS, PartitionKey, partition_path
-from paceline_node.storage.memory import CALLS
+from paceline_node.storage.memory_disk import CALLS
 from paceline_node.storage.memory_file import MemoryNode
 
 _SECTOR = 512

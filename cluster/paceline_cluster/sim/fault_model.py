@@ -49,7 +49,7 @@ FILES = (
     FileKind("incarnation", r"incarnation", ("storage/incarnation.py",)),
     # Empty: nothing in it can rot.
     FileKind("disk-failed", r"disk-failed", ("storage/incarnation.py",), media=("loss", "torn")),
-    FileKind("durable.marks", r"durable\.marks", ("storage/marks.py",)),
+    FileKind("durable.marks", r"durable\.marks", ("storage/durable_marks.py",)),
     FileKind("recovery.ckpt", r"recovery\.ckpt", ("storage/layout.py",)),
     FileKind("hw.ckpt", r"hw\.ckpt", ("storage/layout.py",)),
     FileKind("logstart.ckpt", r"logstart(-copy)?\.ckpt", ("storage/layout.py",)),
@@ -60,13 +60,15 @@ FILES = (
     FileKind(
         ".log",
         _LOG,
-        ("storage/segment_files.py", "storage/recovery.py"),
+        ("storage/log_segment_files.py", "storage/recovery.py"),
         media=("rot", "unreadable", "loss", "age", "torn"),
     ),
     FileKind(".log.cleaned", _LOG + r"\.cleaned", ("storage/cleaner.py",), derived=True),
     FileKind(".log.repair", _LOG + r"\.repair", ("storage/repair.py",), derived=True),
-    FileKind(".index", _IN_LOG + r"\d{20}\.index", ("storage/segment.py",), derived=True),
-    FileKind(".timeindex", _IN_LOG + r"\d{20}\.timeindex", ("storage/segment.py",), derived=True),
+    FileKind(".index", _IN_LOG + r"\d{20}\.index", ("storage/log_segment.py",), derived=True),
+    FileKind(
+        ".timeindex", _IN_LOG + r"\d{20}\.timeindex", ("storage/log_segment.py",), derived=True
+    ),
     FileKind("epochs.ckpt", _IN_LOG + r"epochs\.ckpt", ("storage/epoch_file.py",), derived=True),
     FileKind(
         "producers.snap",
@@ -84,14 +86,16 @@ FILES = (
     FileKind(".snapshot", _QUORUM + r"\d{20}\.snapshot", _QUORUM_WRITERS, essential=True),
     FileKind(".raft", _QUORUM + r"\d{20}\.raft", _QUORUM_WRITERS, essential=True),
     FileKind("metadata.mark", r"metadata\.mark", ("controller/raft_mark.py",)),
-    FileKind("groups.json", r"groups\.json(\.[a-z-]+)?", ("groups/file_task.py",), derived=True),
-    FileKind("offsets.json", r"offsets\.json(\.[a-z-]+)?", ("groups/file_task.py",), derived=True),
+    FileKind("groups.json", r"groups\.json(\.[a-z-]+)?", ("groups/v1_file_task.py",), derived=True),
+    FileKind(
+        "offsets.json", r"offsets\.json(\.[a-z-]+)?", ("groups/v1_file_task.py",), derived=True
+    ),
     # A checkpoint that has not got its name yet: what it replaces still stands.
     FileKind(".tmp", r"(.+/)?[^/]+\.tmp", ("storage/checkpoint.py",), derived=True),
 )
 ELSEWHERE = {
     "replication/log_directory.py": "makes logs, whose files are those above",
-    "replication/hosted.py": "makes logs, whose files are those above",
+    "replication/hosted_partitions.py": "makes logs, whose files are those above",
     "controller/force_quorum.py": "copies the quorum's files, in a tool that runs without a node",
 }
 """Modules that seem to make files, and why they have no row."""

@@ -22,7 +22,7 @@ from paceline_node.app.node import EXIT_DISK_FAILED, Node, NodeAddresses
 from paceline_node.app.process import EXIT_BUG, EXIT_CONFIGURATION, EXIT_DIRECTORY_IN_USE
 from paceline_node.env import Env, File
 from paceline_node.listeners.serving import PortInUse
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 
 T = TypeVar("T")
 _REFUSALS = (EXIT_DISK_FAILED, EXIT_CONFIGURATION)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from paceline.types import NO_NODE, NodeId, TopicId
 from paceline_node.controller.image import Image, changed_topics
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 
 Fail = Callable[[str, str], None]
 

@@ -19,9 +19,9 @@ from paceline_cluster.sim.metadata_checks import MetadataChecks, find_partition
 from paceline_cluster.sim.promises import Promises
 from paceline_node.app.broker import Broker
 from paceline_node.controller.image import Image
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.partition_change import RECOVERY_UNCONFIRMED
 from paceline_node.controller.raft_types import Member
-from paceline_node.controller.records import PartitionRegistration
 from paceline_node.loop_turns import MOST_UNITS
 from paceline_node.replication.leader import LeaderState
 from paceline_node.replication.partition import Partition, PartitionKey

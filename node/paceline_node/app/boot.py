@@ -42,9 +42,10 @@ class Boot:
     """What the data directory says about this node, and whether its logs can be trusted.
 
     ``disk_failed``: a sync failed under the process before this one, so what it wrote last may be
-    in the page cache alone and has to be written again (``storage/rewriting.py``). ``same_boot``:
-    the page cache is still that which the process before wrote to. ``incarnation_id`` and
-    ``boot_seq`` tell this process from all others; ``wall_ms`` is when it started.
+    in the page cache alone and has to be written again (``storage/rewrite_after_failed_sync.py``).
+    ``same_boot``: the page cache is still that which the process before wrote to.
+    ``incarnation_id`` and ``boot_seq`` tell this process from all others; ``wall_ms`` is when it
+    started.
     """
 
     meta: DirectoryMeta

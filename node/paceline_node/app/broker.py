@@ -44,7 +44,7 @@ from paceline_node.listeners.serving import BoundListener
 from paceline_node.loop_turns import Turns
 from paceline_node.observe.metrics import Metrics
 from paceline_node.observe.watchdog import LoopWatchdog
-from paceline_node.replication.hosted import refs
+from paceline_node.replication.hosted_partitions import refs
 from paceline_node.replication.log_directory import OpenedLogs
 from paceline_node.replication.manager import ReplicaManager, ReplicationIdentity
 from paceline_node.security.principals import Policy

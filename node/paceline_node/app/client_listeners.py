@@ -21,7 +21,7 @@ from paceline_node.client_memory import ClientMemory
 from paceline_node.http.server import HttpServer
 from paceline_node.listeners.cursus.listener import PeerHandler
 from paceline_node.listeners.kafka.connection import KafkaLimits
-from paceline_node.listeners.kafka.coordinator import CoordinatorRequests
+from paceline_node.listeners.kafka.driven_requests import CoordinatorRequests
 from paceline_node.listeners.kafka.listener import KafkaListener
 from paceline_node.listeners.native.acls import NativeAcls
 from paceline_node.listeners.native.fetch import FetchHandler

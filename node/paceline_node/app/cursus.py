@@ -18,14 +18,14 @@ from paceline.wire.peer.cursus import (
 from paceline_node.client_memory import ClientMemory
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.cluster import CursusCluster
+from paceline_node.listeners.cursus.consume import CursusConsume
 from paceline_node.listeners.cursus.coordinators import Coordinators
 from paceline_node.listeners.cursus.events import CursusEvents
+from paceline_node.listeners.cursus.group_readers import GroupReaders
 from paceline_node.listeners.cursus.groups import CursusGroupCommands
 from paceline_node.listeners.cursus.listener import CursusListener, CursusSettings
-from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.produce import CursusProduce, ProduceLimits
-from paceline_node.listeners.cursus.readers import GroupReaders
-from paceline_node.listeners.cursus.reads import CursusReads
+from paceline_node.listeners.cursus.topic_lookup import TopicLookup
 from paceline_node.listeners.cursus.topics import CursusTopics
 from paceline_node.listeners.cursus.transactions import CursusTransactions
 from paceline_node.observe.metrics import Metrics
@@ -58,12 +58,12 @@ def make_cursus(
 ) -> CursusListener:
     """The listener with all that answers its requests."""
     cursus = settings.cursus
-    places = Places(routing.node_id, services.topics, services.turns)
+    places = TopicLookup(routing.node_id, services.topics, services.turns)
     limits = ProduceLimits(cursus.leader_wait_ms / 1000, cursus.ack_timeout_ms / 1000)
     produce = CursusProduce(env, services.produce, places, routing, limits)
     coordinators = Coordinators(env, places, routing)
     groups = CursusGroupCommands(env, services.groups, places, routing, coordinators)
-    reads = CursusReads(
+    reads = CursusConsume(
         env,
         services.fetch,
         places,
@@ -176,7 +176,10 @@ def health_checks(services: BrokerServices) -> Mapping[str, str]:
 
 
 def _serve_nodes(
-    listener: CursusListener, topics: CursusTopics, groups: CursusGroupCommands, reads: CursusReads
+    listener: CursusListener,
+    topics: CursusTopics,
+    groups: CursusGroupCommands,
+    reads: CursusConsume,
 ) -> None:
     """What other nodes ask for their clients."""
     listener.serve_asked(PeerApi.CURSUS_GROUPS, CursusGroupsAsked, groups.names_asked)

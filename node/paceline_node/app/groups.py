@@ -9,20 +9,20 @@ import trio
 
 from paceline.types import NodeId
 from paceline_node.controller.image import Image
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.groups.driven_state import RoundsDue
 from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.file_task import (
+from paceline_node.groups.keys import GROUPS_TOPIC
+from paceline_node.groups.limits import GroupLimits
+from paceline_node.groups.v1_file_task import (
     FoundFiles,
     GroupFiles,
     find_files,
     is_importing,
     keep_unreadable,
 )
-from paceline_node.groups.files import BadFile
-from paceline_node.groups.keys import GROUPS_TOPIC
-from paceline_node.groups.limits import GroupLimits
+from paceline_node.groups.v1_files import BadFile
 from paceline_node.replication.log_directory import OpenedLogs
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.settings import Settings

@@ -8,7 +8,7 @@ from paceline_node.env import Disk
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Incarnation
-from paceline_node.storage.room import when_there_is_room
+from paceline_node.storage.waiting_for_space import when_there_is_room
 
 
 class IncarnationFile:

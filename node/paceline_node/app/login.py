@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from paceline_node.controller.image import Image
-from paceline_node.controller.records import User
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_records import User
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.security.attempts import Attempts
 from paceline_node.security.authentication import Authenticator

@@ -14,17 +14,17 @@ from paceline_node.app.boot import METADATA, Boot
 from paceline_node.app.metadata_peers import serve_peers
 from paceline_node.app.peering import Peering
 from paceline_node.controller.context import ControllerSettings
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.controller.quorum import Quorum, QuorumSettings
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.controller.raft_types import Member, MemberId, RaftTiming, Role, RoleInfo
 from paceline_node.controller.service import Controller
-from paceline_node.controller.starts import RegisteredStarts
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.voter_starts import RegisteredStarts
 from paceline_node.env import Env
 from paceline_node.services.admin.node_status import QuorumView
 from paceline_node.settings import Settings
 from paceline_node.storage.incarnation import Witness
-from paceline_node.storage.room import when_there_is_room
+from paceline_node.storage.waiting_for_space import when_there_is_room
 
 
 async def open_store(env: Env, boot: Boot) -> RaftStore:

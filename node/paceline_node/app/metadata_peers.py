@@ -10,10 +10,10 @@ from paceline.wire.peer.api import PeerApi
 from paceline_node.app.joining import JoinHandler
 from paceline_node.app.peering import Peering
 from paceline_node.controller.client import EXCHANGES
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.controller.quorum import Quorum
 from paceline_node.controller.raft_types import Start
 from paceline_node.controller.service import Controller
-from paceline_node.controller.store import MetadataStore
 from paceline_node.peers.server import CallHandler, Session
 
 

@@ -15,14 +15,14 @@ from paceline_node.app.metadata import Metadata
 from paceline_node.app.peering import Peering
 from paceline_node.app.transactions import TransactionMachines
 from paceline_node.controller.image import Image, changed_topics
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.env import Disk
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family
 from paceline_node.observe.metrics import Gauge, Metrics, PartitionSample, Sample, Total
 from paceline_node.observe.watchdog import LoopWatchdog
 from paceline_node.peers.link import LinkState
-from paceline_node.replication.compaction import Compactions
+from paceline_node.replication.compaction_schedule import Compactions
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.replication.partition import Partition
 from paceline_node.state_machines.topic import StateTopic

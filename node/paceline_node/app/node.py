@@ -38,7 +38,7 @@ from paceline_node.peers.server import ServerLimits
 from paceline_node.security.principals import Policy
 from paceline_node.settings import ListenerKind, LiveSettings, Settings
 from paceline_node.storage import incarnation
-from paceline_node.storage.room import when_there_is_room
+from paceline_node.storage.waiting_for_space import when_there_is_room
 
 EXIT_DISK_FAILED = 69
 _HAND_OVER_S = 2.0

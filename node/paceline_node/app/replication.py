@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paceline_node.replication.compaction import CompactionSettings
+from paceline_node.replication.compaction_schedule import CompactionSettings
 from paceline_node.replication.fetcher import FetchSettings
-from paceline_node.replication.hosted import TableSettings
+from paceline_node.replication.hosted_partitions import TableSettings
 from paceline_node.replication.maintenance import MaintenanceSettings
 from paceline_node.replication.manager import ReplicationSettings
 from paceline_node.replication.producer_quota import ProducerLimits

@@ -12,7 +12,7 @@ from paceline.wire.native.acls import (
 )
 from paceline.wire.native.admin import Done
 from paceline_node.controller.context import Context, Outcome
-from paceline_node.controller.records import AddAcl, RemoveAcl
+from paceline_node.controller.metadata_records import AddAcl, RemoveAcl
 from paceline_node.security.acls import check, described
 
 

@@ -17,8 +17,8 @@ from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline_node.controller.image import Broker, Image, changed_broker
 from paceline_node.controller.liveness import Sessions
+from paceline_node.controller.metadata_records import BrokerChange, PartitionRegistration, Record
 from paceline_node.controller.partition_change import Change, change_partition
-from paceline_node.controller.records import BrokerChange, PartitionRegistration, Record
 from paceline_node.settings.counts import ACLS, EXTERNAL_BROKERS, LISTED_BYTES, LISTED_GROUPS
 from paceline_node.settings.tree import BrokerSettings, TopicSettings
 from paceline_node.settings.tree import ControllerSettings as ControllerDefaults

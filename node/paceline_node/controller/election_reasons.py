@@ -6,8 +6,8 @@ import enum
 
 from paceline.types import NO_NODE
 from paceline_node.controller.image import Broker, Image
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.partition_change import RECOVERY_UNCLEAN
-from paceline_node.controller.records import PartitionRegistration
 
 
 class ElectionReason(enum.Enum):

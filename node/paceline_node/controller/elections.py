@@ -19,13 +19,13 @@ from paceline.errors import (
 from paceline.types import NO_NODE, NodeId
 from paceline.wire.native.admin import ElectLeader, RoleSet
 from paceline_node.controller.context import MAX_MOVES_PER_BATCH, Context, Draft, Outcome
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.partition_change import (
     RECOVERY_DAMAGED,
     Change,
     candidate,
     elect_unclean,
 )
-from paceline_node.controller.records import PartitionRegistration
 
 BALANCE_MOVES = 50
 """Leaderships moved back per round of the balancer."""

@@ -23,7 +23,7 @@ from paceline.wire.native.admin import (
 )
 from paceline_node.controller import elections
 from paceline_node.controller.context import Context, Draft, Outcome
-from paceline_node.controller.records import ExternalBroker, UnregisterBroker
+from paceline_node.controller.metadata_records import ExternalBroker, UnregisterBroker
 
 MAX_HOST = 255
 """The longest name that DNS has."""

@@ -29,6 +29,13 @@ from paceline.values import dataclass
 from paceline_node.controller import elections
 from paceline_node.controller.context import Draft
 from paceline_node.controller.image import Image
+from paceline_node.controller.metadata_records import Config as ConfigRecord
+from paceline_node.controller.metadata_records import (
+    PartitionRegistration,
+    ProducerIds,
+    Record,
+    decode_record,
+)
 from paceline_node.controller.raft_copies import copy_of
 from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_log import RaftLog
@@ -43,18 +50,11 @@ from paceline_node.controller.raft_types import (
     MemberId,
     Snapshot,
 )
-from paceline_node.controller.records import Config as ConfigRecord
-from paceline_node.controller.records import (
-    PartitionRegistration,
-    ProducerIds,
-    Record,
-    decode_record,
-)
-from paceline_node.controller.state import PRODUCER_ID_BLOCK
+from paceline_node.controller.request_handlers import PRODUCER_ID_BLOCK
 from paceline_node.env import Disk
 from paceline_node.storage import incarnation
 from paceline_node.storage.layout import DirectoryMeta
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 
 EPOCHS_AHEAD = 1_000_000
 """Leader and partition epochs, entries, and blocks of producer ids that the lost voters may have

@@ -13,7 +13,7 @@ from paceline.errors import InvalidGroup, InvalidTopic, PolicyViolation
 from paceline.types import is_internal_topic, is_valid_topic_name
 from paceline.wire.native.admin import AlterGroup, Done
 from paceline_node.controller.context import Context, ControllerSettings, Outcome
-from paceline_node.controller.records import Config
+from paceline_node.controller.metadata_records import Config
 from paceline_node.settings.counts import LISTED_TOPICS
 
 _PREFIX = "group.topics."

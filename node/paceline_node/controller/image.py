@@ -22,7 +22,7 @@ from paceline.values import dataclass
 from paceline.wire.message import Message, unpack_array
 from paceline.wire.native.acls import Acl
 from paceline_node.controller import former_epochs
-from paceline_node.controller.records import (
+from paceline_node.controller.metadata_records import (
     FEATURE_LEVEL,
     AddAcl,
     BrokerChange,

@@ -14,8 +14,8 @@ from paceline.wire.peer.control import CreateInternalTopicRequest
 from paceline_node.controller import reassignment, topics
 from paceline_node.controller.context import Context, Draft, Outcome, Position
 from paceline_node.controller.image import TopicImage
+from paceline_node.controller.metadata_records import Topic
 from paceline_node.controller.placement import Placer
-from paceline_node.controller.records import Topic
 from paceline_node.settings.topic_config import (
     MIN_INSYNC_REPLICAS,
     CleanupPolicy,

@@ -19,8 +19,8 @@ from paceline.wire.peer.control import (
 )
 from paceline_node.controller import reassignment
 from paceline_node.controller.context import Context, Draft, Outcome
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.partition_change import Change, change_partition
-from paceline_node.controller.records import PartitionRegistration
 from paceline_node.settings.topic_config import min_insync_replicas
 
 

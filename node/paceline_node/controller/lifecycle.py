@@ -36,7 +36,7 @@ from paceline.wire.peer.control import (
     ReportDamagedRequest,
 )
 from paceline_node.controller.client import ControllerClient
-from paceline_node.controller.records import FEATURE_LEVEL
+from paceline_node.controller.metadata_records import FEATURE_LEVEL
 from paceline_node.env import Env
 
 EXIT_STALE_BROKER_EPOCH = 4

@@ -22,7 +22,7 @@ from typing import Protocol
 
 from paceline.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
 from paceline.values import dataclass
-from paceline_node.controller.records import PartitionRegistration, UnconfirmedTerm
+from paceline_node.controller.metadata_records import PartitionRegistration, UnconfirmedTerm
 
 RECOVERY_CLEAN = 0
 RECOVERY_UNCLEAN = 1

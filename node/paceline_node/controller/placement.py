@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from paceline.types import NodeId
 from paceline.values import dataclass
 from paceline_node.controller.image import Broker
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ from paceline_node.controller.raft_types import (
     Snapshot,
     Start,
 )
-from paceline_node.controller.starts import EarlierStarts
+from paceline_node.controller.voter_starts import EarlierStarts
 from paceline_node.env import Env, is_full
 from paceline_node.settings.tree import RaftSettings
 

@@ -27,12 +27,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from paceline.errors import CorruptMessage, RemoteProtocolError
-from paceline_node.controller import raft_segment
+from paceline_node.controller import raft_log_segment
 from paceline_node.controller.raft_hard_state import HARD_STATE, decode_hard_state
 from paceline_node.controller.raft_snapshot import decode_snapshot
 from paceline_node.env import Bytes, Disk, File
 from paceline_node.storage import checkpoint
-from paceline_node.storage.odd_things import make_way
+from paceline_node.storage.obstructing_entries import make_way
 
 COPY_SUFFIX = ".copy"
 UNREADABLE_SUFFIX = ".unreadable"
@@ -206,9 +206,9 @@ async def mend(disk: Disk, path: str) -> tuple[str, ...]:
         if found[0] == found[1] and found[0] is not None and not found[0].lost_to:
             continue
         contents = [None if each is None else each.data for each in found]
-        if name.endswith(raft_segment.SEGMENT_SUFFIX):
+        if name.endswith(raft_log_segment.SEGMENT_SUFFIX):
             chosen = better(name, *contents)
-            whole = raft_segment.whole_bytes(chosen)
+            whole = raft_log_segment.whole_bytes(chosen)
             if all(each is None or each.lost_to > whole for each in found):
                 raise CorruptMessage(f"{places[0]}: it cannot be read behind byte {whole}")
         else:
@@ -280,8 +280,8 @@ def better(name: str, one: bytes | None, other: bytes | None) -> bytes:
     """What the file ``name`` should hold, of two contents that differ."""
     if one is None or other is None:
         return (one if other is None else other) or b""
-    if name.endswith(raft_segment.SEGMENT_SUFFIX):
-        return raft_segment.merged(one, other)
+    if name.endswith(raft_log_segment.SEGMENT_SUFFIX):
+        return raft_log_segment.merged(one, other)
     if name == HARD_STATE:
         return max((one, other), key=_age_of_hard_state)
     if name.endswith(SNAPSHOT_SUFFIX):

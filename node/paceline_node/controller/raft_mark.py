@@ -34,7 +34,7 @@ from paceline_node.controller.raft_types import HardState, MemberId
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
 from paceline_node.storage.log_file import Salvage
-from paceline_node.storage.odd_things import make_way
+from paceline_node.storage.obstructing_entries import make_way
 
 MARK_SUFFIX = ".mark"
 RIDE = 16

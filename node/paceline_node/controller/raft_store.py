@@ -5,9 +5,9 @@ One directory (``metadata/``), kept twice (``raft_copies.py``), holds
 
 * ``hardstate``: term, vote and the newest segment, a checkpoint file replaced as a whole;
 * ``<20-digit index>.snapshot``: the newest two snapshots (format in ``raft_snapshot.py``);
-* ``<20-digit number>.raft``: log segments in order (format in ``raft_segment.py``). An entry whose
-  index exists already replaces it and everything behind it, so the files are only ever appended
-  to.
+* ``<20-digit number>.raft``: log segments in order (format in ``raft_log_segment.py``). An entry
+  whose index exists already replaces it and everything behind it, so the files are only ever
+  appended to.
 
 Order on disk: hard state before the entries of its term; a segment before the hard state that names
 it, before the segment's entries; a received snapshot before the entries behind it. So a directory
@@ -43,8 +43,7 @@ from paceline_node.controller.raft_hard_state import (
     encode_hard_state,
 )
 from paceline_node.controller.raft_log import RaftLog
-from paceline_node.controller.raft_mark import Promised, PromiseMark, mark_of
-from paceline_node.controller.raft_segment import (
+from paceline_node.controller.raft_log_segment import (
     HEADER_BYTES,
     SEGMENT_SUFFIX,
     Replay,
@@ -52,6 +51,7 @@ from paceline_node.controller.raft_segment import (
     encode_header,
     segment_name,
 )
+from paceline_node.controller.raft_mark import Promised, PromiseMark, mark_of
 from paceline_node.controller.raft_snapshot import (
     decode_snapshot,
     encode_snapshot,
@@ -67,7 +67,7 @@ from paceline_node.controller.raft_types import (
 )
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
-from paceline_node.storage.rewriting import rewrite
+from paceline_node.storage.rewrite_after_failed_sync import rewrite
 
 LOST_SUFFIX = ".lost"
 KEEP_ENTRIES = 1000
@@ -137,8 +137,8 @@ class RaftStore:
         of this member is known to have ``reached`` that index, and it was committed.
 
         With ``disk_failed`` a sync failed under the process before, so syncing what was read would
-        prove nothing: it is written anew first (``storage/rewriting.py``). Raises MetadataCorrupt,
-        InconsistentClusterId, OSError.
+        prove nothing: it is written anew first (``storage/rewrite_after_failed_sync.py``). Raises
+        MetadataCorrupt, InconsistentClusterId, OSError.
         """
         mark = await PromiseMark.open(disk, path)
         try:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from paceline.errors import InvalidRequest
 from paceline.types import NodeId
 from paceline_node.controller.context import Draft
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.partition_change import Change
-from paceline_node.controller.records import PartitionRegistration
 
 
 def origin_of(partition: PartitionRegistration) -> tuple[NodeId, ...]:

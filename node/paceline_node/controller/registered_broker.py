@@ -8,7 +8,7 @@ from uuid import UUID
 from paceline.types import BrokerEpoch, NodeId
 from paceline.values import dataclass
 from paceline.wire.message import Message
-from paceline_node.controller.records import BrokerChange, Endpoint
+from paceline_node.controller.metadata_records import BrokerChange, Endpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,17 +30,17 @@ from paceline.wire.peer.control import (
 from paceline_node.controller import elections
 from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.image import METADATA_FEATURE, Broker, Image
+from paceline_node.controller.metadata_records import (
+    Endpoint,
+    PartitionRegistration,
+    RegisterBroker,
+    UnregisterBroker,
+)
 from paceline_node.controller.partition_change import (
     RECOVERY_CLEAN,
     RECOVERY_DAMAGED,
     RECOVERY_UNCONFIRMED,
     Change,
-)
-from paceline_node.controller.records import (
-    Endpoint,
-    PartitionRegistration,
-    RegisterBroker,
-    UnregisterBroker,
 )
 
 

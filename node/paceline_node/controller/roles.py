@@ -15,8 +15,8 @@ from paceline.types import NodeId
 from paceline.wire.native.admin import SetRole
 from paceline_node.controller import elections
 from paceline_node.controller.context import Context, Draft, Outcome
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.partition_change import Change
-from paceline_node.controller.records import PartitionRegistration
 
 
 def set_role(request: SetRole, context: Context) -> Outcome:

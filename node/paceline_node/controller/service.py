@@ -21,7 +21,12 @@ from paceline.types import NodeId
 from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.native.admin import AddVoter, Done, RemoveVoter
-from paceline_node.controller import elections, internal_topics, settling, state
+from paceline_node.controller import (
+    elections,
+    internal_topics,
+    request_handlers,
+    unfinished_decisions,
+)
 from paceline_node.controller.context import (
     MAX_BATCH_RECORDS,
     Context,
@@ -34,8 +39,13 @@ from paceline_node.controller.election_reasons import ElectionReason, election_r
 from paceline_node.controller.image import Image
 from paceline_node.controller.liveness import Sessions
 from paceline_node.controller.membership import VoterChanges
-from paceline_node.controller.records import NoOp, PartitionRegistration, Record, encode_record
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_records import (
+    NoOp,
+    PartitionRegistration,
+    Record,
+    encode_record,
+)
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 
 _RETRY_S = 0.1
@@ -166,7 +176,7 @@ class Controller:
         try:
             if isinstance(message, AddVoter | RemoveVoter):
                 return self._change_voters(message)
-            outcome = state.handle(sender, message, self._context())
+            outcome = request_handlers.handle(sender, message, self._context())
         except PacelineError as error:
             return self._refusal(error)
         except Exception as error:  # noqa: BLE001  nothing was appended: one request's bug
@@ -393,7 +403,7 @@ class Controller:
         if not self._unsettled:
             return
         draft = Draft(self._image)
-        settling.settle(draft)
+        unfinished_decisions.settle(draft)
         self._append_draft(draft)
         self._unsettled = False
 

@@ -21,7 +21,7 @@ from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentReques
 from paceline_node.controller import topics
 from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.image import TopicImage
-from paceline_node.controller.records import Record, RemovePartition, RemoveTopic, Topic
+from paceline_node.controller.metadata_records import Record, RemovePartition, RemoveTopic, Topic
 from paceline_node.settings.topic_config import SEGMENT_NAME
 
 SEGMENT = "segment"

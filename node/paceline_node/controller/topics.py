@@ -33,18 +33,18 @@ from paceline.wire.native.admin import (
     Done,
     TopicCreated,
 )
-from paceline_node.controller import budget, reassignment
+from paceline_node.controller import partition_budget, reassignment
 from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.image import TopicImage
-from paceline_node.controller.partition_change import Change
-from paceline_node.controller.placement import Placer
-from paceline_node.controller.records import (
+from paceline_node.controller.metadata_records import (
     Config,
     PartitionRegistration,
     Record,
     RemoveTopic,
     Topic,
 )
+from paceline_node.controller.partition_change import Change
+from paceline_node.controller.placement import Placer
 from paceline_node.settings import topic_config
 from paceline_node.settings.topic_config import MIN_INSYNC_REPLICAS, CleanupPolicy
 
@@ -77,7 +77,7 @@ def create_topic(request: CreateTopic, context: Context) -> Outcome:
     draft.add(Topic(topic_id, request.name, factor, request.kind, configs, request.token))
     assignment = request.assignment or _place(context, partitions, factor)
     if not request.internal:
-        budget.check(f"topic {request.name}", context.image, assignment)
+        partition_budget.check(f"topic {request.name}", context.image, assignment)
     former = context.image.former_epoch(request.name)
     _add_partitions(draft, topic_id, enumerate(assignment), factor, configs, former)
     count = len(assignment)
@@ -208,7 +208,7 @@ def place_partitions(
     tells later who wished for them."""
     factor = topic.replication_factor
     placed = _place(context, len(numbers), factor)
-    budget.check(f"topic {topic.name}", context.image, placed)
+    partition_budget.check(f"topic {topic.name}", context.image, placed)
     assignment = zip(numbers, placed, strict=True)
     _add_partitions(
         draft, topic.topic_id, assignment, factor, topic.configs, topic.former_epoch, token

@@ -18,7 +18,7 @@ from paceline.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_HASHES
 from paceline.wire.native.admin import Done
 from paceline.wire.native.users import AlterUser, DeleteUser, NewToken, ScramKey
 from paceline_node.controller.context import Context, Outcome
-from paceline_node.controller.records import RemoveUser, TokenKey, User
+from paceline_node.controller.metadata_records import RemoveUser, TokenKey, User
 from paceline_node.security.principals import is_client_name
 from paceline_node.settings.counts import USER_TOKENS, USERS
 

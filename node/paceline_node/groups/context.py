@@ -11,12 +11,12 @@ from uuid import UUID
 
 from paceline.errors import GroupFull, InvalidGroup
 from paceline.types import TopicId
-from paceline_node.groups.eviction import unused
-from paceline_node.groups.growth import CountOf
+from paceline_node.groups.group_eviction import unused
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
+from paceline_node.groups.member_records import NONE_READY, ReadyMembers, records_of
+from paceline_node.groups.partition_growth import CountOf
 from paceline_node.groups.records import Group, Member, group_entry
-from paceline_node.groups.seating import NONE_READY, ReadyMembers, records_of
 from paceline_node.groups.sessions import Sessions
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_ids import TopicIds
@@ -123,7 +123,8 @@ class GroupContext(Leading):
 
     def check_new_group(self, key: GroupKey, *volatile: Collection[GroupKey]) -> None:
         """Raise InvalidGroup for an impossible name, GroupFull when its family has too many, and
-        none that makes room (``eviction.py``); ``volatile`` are groups that are about to be."""
+        none that makes room (``group_eviction.py``); ``volatile`` are groups that are about to
+        be."""
         if not 1 <= _utf8_size(key.group) <= _NAME_BYTES_MAX:
             raise InvalidGroup(f"group name: expected 1 to {_NAME_BYTES_MAX} bytes of UTF-8")
         if self.store.knows(key) or any(key in each for each in volatile):

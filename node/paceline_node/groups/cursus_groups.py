@@ -29,11 +29,11 @@ from paceline.errors import (
 from paceline.values import dataclass
 from paceline_node.detailed_errors import NotOwner, Regression, StaleGeneration
 from paceline_node.groups.broker_assigned import BrokerAssigned
+from paceline_node.groups.committed_offsets import Commit, OffsetBook, OffsetRule
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.offset_pieces import latest
 from paceline_node.groups.offset_shares import UNKNOWN
-from paceline_node.groups.offsets import Commit, OffsetBook, OffsetRule
-from paceline_node.groups.pieces import latest
 from paceline_node.groups.records import Group, Member, Phase
 from paceline_node.groups.store import GroupStore
 

@@ -38,6 +38,7 @@ from paceline.wire.coordinator.messages import (
     PositionsResponse,
     RegisterRequest,
 )
+from paceline_node.groups.committed_offsets import Commit, OffsetBook
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.driven_dialogue import Dialogue
 from paceline_node.groups.driven_reading import Reading
@@ -55,7 +56,6 @@ from paceline_node.groups.driven_state import (
     Wants,
 )
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.groups.offsets import Commit, OffsetBook
 from paceline_node.groups.records import Group, Member, Protocol
 from paceline_node.groups.topic_pattern import TopicPattern
 from paceline_node.settings.counts import PATTERN_STREAMS

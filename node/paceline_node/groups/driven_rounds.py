@@ -23,6 +23,7 @@ from itertools import islice
 
 from paceline.types import TopicId
 from paceline.wire.coordinator.messages import Assigned, StartRequest
+from paceline_node.groups.committed_offsets import Commit, OffsetBook, OffsetRule
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.driven_dialogue import Dialogue
 from paceline_node.groups.driven_reading import Reading
@@ -38,7 +39,6 @@ from paceline_node.groups.driven_state import (
     State,
 )
 from paceline_node.groups.keys import GroupKey, TopicAndNumber
-from paceline_node.groups.offsets import Commit, OffsetBook, OffsetRule
 from paceline_node.groups.records import Group, Phase
 
 DELAY_S = 0.3

@@ -12,22 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 from paceline.errors import PacelineError
 from paceline.types import TopicId
+from paceline_node.groups.committed_offsets import OffsetBook
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.cursus_groups import CursusGroups
 from paceline_node.groups.driven_groups import DrivenGroups
 from paceline_node.groups.driven_state import RoundsDue
-from paceline_node.groups.growth import CountOf
 from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
-from paceline_node.groups.offsets import OffsetBook
-from paceline_node.groups.policy import MembershipPolicy
+from paceline_node.groups.membership_policy import MembershipPolicy
+from paceline_node.groups.offset_retention import Retention
+from paceline_node.groups.partition_growth import CountOf
 from paceline_node.groups.records import Begun, marker_entry
-from paceline_node.groups.retention import Retention
 from paceline_node.groups.sessions import Sessions
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_sweep import TopicSweep
-from paceline_node.groups.transactional import TransactionalOffsets
+from paceline_node.groups.transactional_offsets import TransactionalOffsets
 from paceline_node.groups.v1_groups import V1Groups
 from paceline_node.state_machines.machine import Entry, Journal
 

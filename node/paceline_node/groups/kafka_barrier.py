@@ -18,8 +18,8 @@ from paceline_node.groups.kafka_rounds import (
     choose_protocol,
 )
 from paceline_node.groups.kafka_state import KafkaState
+from paceline_node.groups.member_records import is_same, make_ready
 from paceline_node.groups.records import Group, Member, Phase, Seat
-from paceline_node.groups.seating import is_same, make_ready
 from paceline_node.state_machines.machine import Deferred
 
 

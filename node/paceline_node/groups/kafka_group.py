@@ -29,7 +29,6 @@ from paceline.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from paceline_node.groups.growth import is_outgrown
 from paceline_node.groups.kafka_answers import Answers
 from paceline_node.groups.kafka_barrier import Barrier, joined
 from paceline_node.groups.kafka_joins import (
@@ -43,6 +42,7 @@ from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Round, Synced
 from paceline_node.groups.kafka_settling import Assigned, Settling, assigning
 from paceline_node.groups.kafka_state import Coordinated, KafkaState
 from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.partition_growth import is_outgrown
 from paceline_node.groups.read_topics import made_anew
 from paceline_node.groups.records import Group, Member, Phase
 from paceline_node.state_machines.machine import Deferred

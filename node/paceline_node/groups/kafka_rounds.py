@@ -15,8 +15,8 @@ from paceline.errors import ErrorCode, InconsistentGroupProtocol
 from paceline.values import dataclass
 from paceline_node.groups.kafka_settling import Settling
 from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.member_records import Ready
 from paceline_node.groups.records import Member, Phase, Protocol
-from paceline_node.groups.seating import Ready
 from paceline_node.state_machines.machine import Deferred
 
 

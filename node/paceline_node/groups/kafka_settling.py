@@ -15,9 +15,9 @@ from paceline.errors import MessageTooLarge
 from paceline.wire.consumer_protocol import PROTOCOL_TYPE
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.member_records import Ready, make_ready
 from paceline_node.groups.read_topics import reading
 from paceline_node.groups.records import Group, Member, Phase, Seat
-from paceline_node.groups.seating import Ready, make_ready
 from paceline_node.sliced_work import Work
 
 UNITS_AT_ONCE = 200

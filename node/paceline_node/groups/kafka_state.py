@@ -12,8 +12,8 @@ from paceline_node.groups.context import GroupContext
 from paceline_node.groups.kafka_roster import Roster
 from paceline_node.groups.kafka_rounds import Round, Waiting
 from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.member_records import ReadyMembers
 from paceline_node.groups.records import Group, Member, Phase
-from paceline_node.groups.seating import ReadyMembers
 
 _NONE = Group(0, Phase.EMPTY)
 _NO_IDS: Mapping[str, float] = MappingProxyType({})

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from paceline_node.groups.keys import Family, GroupKey, TopicAndNumber
-from paceline_node.groups.pending import PendingOffsets
+from paceline_node.groups.member_records import seated
+from paceline_node.groups.pending_offsets import PendingOffsets
 from paceline_node.groups.records import (
     Begun,
     Change,
@@ -19,7 +20,6 @@ from paceline_node.groups.records import (
     decode,
     places,
 )
-from paceline_node.groups.seating import seated
 from paceline_node.state_machines.machine import Entry
 
 Offsets = dict[TopicAndNumber, Offset]

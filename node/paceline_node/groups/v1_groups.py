@@ -21,10 +21,10 @@ from paceline.errors import (
 )
 from paceline.values import dataclass
 from paceline_node.groups.broker_assigned import BrokerAssigned
+from paceline_node.groups.committed_offsets import Commit, OffsetBook
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offset_shares import UNKNOWN
-from paceline_node.groups.offsets import Commit, OffsetBook
 from paceline_node.groups.records import Group, Member, Offset, Phase, offset_entry
 from paceline_node.groups.topic_ids import UNBOUND
 

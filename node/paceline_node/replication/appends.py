@@ -2,7 +2,7 @@
 
 Every step is synchronous: between the check of the role and the append there is no await. Whether
 batches may be stored is judged by the parts (``sequences.py``, ``transactions.py``,
-``producer_quota.py``); who waits for what is ``pending.py``'s.
+``producer_quota.py``); who waits for what is ``pending_produces.py``'s.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from paceline.errors import (
 from paceline.types import Acks, LeaderEpoch, TopicId
 from paceline.wire.batch_header import BatchHeader, read_header
 from paceline_node.replication.partition_context import PartitionContext
-from paceline_node.replication.pending import Done, PendingProduce, PendingProduces, ProduceResult
+from paceline_node.replication.pending_produces import (
+    Done,
+    PendingProduce,
+    PendingProduces,
+    ProduceResult,
+)
 from paceline_node.replication.producer_quota import ProducerQuota, writers_of
 from paceline_node.replication.replica import Replica, Transition
 from paceline_node.replication.sequences import SequenceFence, judge
-from paceline_node.replication.simulation import Simulation
+from paceline_node.replication.simulated_replicas import Simulation
 from paceline_node.replication.transactions import (
     MarkerOrder,
     Ticket,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from paceline.errors import CorruptMessage, ErrorCode
 from paceline.types import NodeId
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.partition_change import RECOVERY_UNCLEAN
-from paceline_node.controller.records import PartitionRegistration
 
 
 class MayBeElsewhere(CorruptMessage):

@@ -8,7 +8,7 @@ from paceline.errors import ErrorCode
 from paceline.types import NO_EPOCH, BrokerEpoch, LeaderEpoch, NodeId
 from paceline.values import dataclass
 from paceline.wire.peer.replica import FetchPartition
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.replication import refused_cuts
 from paceline_node.replication.leader import LeaderState
 from paceline_node.replication.replica_log import ReplicaLog

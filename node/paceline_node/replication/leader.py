@@ -15,7 +15,7 @@ from uuid import UUID
 from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
 from paceline.values import dataclass
 from paceline.wire.peer.control import IsrMember
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.replication.isr import FollowerProgress, committed_end
 
 PROPOSAL_RESEND_S = 0.5

@@ -21,19 +21,19 @@ from paceline.values import dataclass
 from paceline_node.env import Env, SyncFailed, is_full
 from paceline_node.storage import layout
 from paceline_node.storage.durability import Marked
+from paceline_node.storage.durable_marks import NAME as MARKS
+from paceline_node.storage.durable_marks import DurableMarks
 from paceline_node.storage.fingerprint import ForeignLog
-from paceline_node.storage.known_offsets import DECISIVE, KnownOffsets
 from paceline_node.storage.layout import Offsets, PartitionDirectory, PartitionKey
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_file import is_unreadable
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.marks import NAME as MARKS
-from paceline_node.storage.marks import DurableMarks
+from paceline_node.storage.offset_checkpoints import DECISIVE, KnownOffsets
 from paceline_node.storage.opening import create_log, open_log
 from paceline_node.storage.partition_file import PartitionIdentity, write_identity
 from paceline_node.storage.recovery_report import RecoveryHints
-from paceline_node.storage.room import when_there_is_room
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.torn_tail import Ending
+from paceline_node.storage.waiting_for_space import when_there_is_room
 
 _PARALLEL_OPENS = 8
 STRAY_KEPT_MS = 60_000

@@ -17,19 +17,18 @@ import trio
 
 from paceline.types import BrokerEpoch, NodeId
 from paceline.values import dataclass
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.net.frame_bursts import Burst
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
-from paceline_node.replication.admission import Admission
-from paceline_node.replication.compaction import Compactions, CompactionSettings
+from paceline_node.replication.compaction_schedule import Compactions, CompactionSettings
 from paceline_node.replication.damage_refusals import was_elected_anyway
 from paceline_node.replication.disk_health import Health
 from paceline_node.replication.fetcher import Fetchers, FetchIdentity, FetchSettings
-from paceline_node.replication.hosted import PartitionTable, TableSettings
+from paceline_node.replication.hosted_partitions import PartitionTable, TableSettings
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
 from paceline_node.replication.maintenance import Maintenance, MaintenanceSettings
 from paceline_node.replication.partition import (
@@ -41,8 +40,9 @@ from paceline_node.replication.partition_context import PartitionEvents
 from paceline_node.replication.producer_quota import ProducerLimits, ProducerShares
 from paceline_node.replication.proposals import ControllerCalls, Proposals
 from paceline_node.replication.repairs import Repairs, RepairSettings
-from paceline_node.replication.serving import ReplicaServer, ServingLimits
+from paceline_node.replication.replica_server import ReplicaServer, ServingLimits
 from paceline_node.replication.state_transfer import StateTransfers
+from paceline_node.replication.write_admission import Admission
 from paceline_node.settings import tree
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage.flusher import Flusher

@@ -2,9 +2,9 @@
 
 Every state change is synchronous: between the check of the role and the append, and between a move
 of the high watermark and its answers, there is no await (DESIGN 4.1). The rules
-are ``replica.py``'s, appending is ``appends.py``'s, waiting for more to read ``readers.py``'s; what
-belongs here is reading, and bringing them together with callbacks, flushes and errors. A failed
-append fails that request; a failed disk fails the node (storage/DESIGN 2.2).
+are ``replica.py``'s, appending is ``appends.py``'s, waiting for more to read ``long_polls.py``'s;
+what belongs here is reading, and bringing them together with callbacks, flushes and errors. A
+failed append fails that request; a failed disk fails the node (storage/DESIGN 2.2).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from paceline.errors import (
     UnknownLeaderEpoch,
 )
 from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, NodeId, TopicId
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.replication.appends import Appends
 from paceline_node.replication.damage_refusals import refusal
 from paceline_node.replication.leader import Brokers
+from paceline_node.replication.long_polls import Readers
 from paceline_node.replication.partition_context import PartitionContext, ReadResult
-from paceline_node.replication.pending import Done, ProduceResult
-from paceline_node.replication.readers import Readers
+from paceline_node.replication.pending_produces import Done, ProduceResult
 from paceline_node.replication.refused_cuts import PATIENCE_S
 from paceline_node.replication.replica import Replica, Role, Transition
-from paceline_node.replication.trims import Trims
+from paceline_node.replication.trim_progress import TrimProgress
 from paceline_node.replication.waiters import AckWatchers, Waiter
 from paceline_node.settings.topic_config import TopicConfig
 from paceline_node.storage.log import Log
@@ -89,7 +89,7 @@ class Partition:
         self._readers = Readers(self.replica, log)
         self.readable_end = self._readers.readable_end
         self.when_readable = self._readers.when_readable
-        self.trims = Trims(self.replica)
+        self.trims = TrimProgress(self.replica)
         self._ack_watchers = AckWatchers(self.acked)
         log.watch_reads(lambda offset, error: self._events.unreadable(self, offset, str(error)))
 
@@ -187,7 +187,8 @@ class Partition:
 
         Raises NotLeader (unless ``from_follower``), FencedLeaderEpoch, UnknownLeaderEpoch,
         OffsetOutOfRange; OffsetNotAvailable on a follower that does not know it to be committed;
-        InOlderTier (``older_reads.py``); CorruptMessage. No read passes the high watermark (I11).
+        InOlderTier (``older_tier_reads.py``); CorruptMessage. No read passes the high watermark
+        (I11).
         """
         self.check_epoch(current_leader_epoch)
         leading = self.replica.leader is not None

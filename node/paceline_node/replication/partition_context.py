@@ -12,8 +12,8 @@ from paceline_node.env import Env
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.net.frame_bursts import Burst
 from paceline_node.observe.metrics import TopicTraffic
-from paceline_node.replication.admission import Admission
 from paceline_node.replication.producer_quota import ProducerShares
+from paceline_node.replication.write_admission import Admission
 from paceline_node.storage.log import Log
 from paceline_node.storage.reading import LogSlice
 from paceline_node.storage.transactions import AbortedTransaction

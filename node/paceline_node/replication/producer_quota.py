@@ -5,7 +5,7 @@ many as the cluster has numbers. So a leader counts them by client (the principa
 one without credentials) and lets no client have more than half of a partition's, nor more than its
 bound in all partitions that the node leads. A producer that the log knows is never asked anything.
 For a new one, where there are too many, others are forgotten by a record in the log
-(``storage/evictions.py``); where none may be, the new one is refused for now. So:
+(``storage/producer_evictions.py``); where none may be, the new one is refused for now. So:
 
 * A client that has too many loses its own: the least recently used one first, if it is idle. Idle
   is who has no transaction open, nothing that is not committed, and has written nothing for

@@ -14,8 +14,8 @@ from typing import Protocol
 from paceline.errors import ErrorCode
 from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.peer.replica import FetchedPartition, FetchPartition
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.partition_change import RECOVERY_UNCONFIRMED
-from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.follower import FetchOutcome, truncation_point
 from paceline_node.storage.epochs import EpochCache
 

@@ -37,11 +37,11 @@ from paceline_node.net.transport import FilePart
 from paceline_node.peers.auth import Lane
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
+from paceline_node.replication.damage_reports import DamageReports
 from paceline_node.replication.fetch_pace import FetchPace
 from paceline_node.replication.follower import truncation_point
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.replication.proposals import ControllerCalls
-from paceline_node.replication.standing import Standing
 from paceline_node.settings.tree import LogSettings
 from paceline_node.storage import scrubbing
 from paceline_node.storage.damage import DamagedRange
@@ -92,7 +92,7 @@ class Repairs:
         self._hosted = hosted
         self._follow = follow
         self._unfollow = unfollow
-        self._standing = Standing(context.node_id, controller, find, broker_epoch)
+        self._standing = DamageReports(context.node_id, controller, find, broker_epoch)
         self._fetch_state = fetch_state
         self._settings = settings or RepairSettings()
         self._pace = FetchPace(self._settings.range_max_bytes, _ANSWER_S)

@@ -14,7 +14,7 @@ import math
 from paceline.errors import CorruptMessage, ErrorCode, NotEnoughReplicas, NotLeader
 from paceline.types import NO_EPOCH, NO_NODE, Acks, LeaderEpoch, NodeId
 from paceline.wire.peer.replica import EpochSpan, FetchedPartition, FetchPartition
-from paceline_node.controller.records import PartitionRegistration as Registration
+from paceline_node.controller.metadata_records import PartitionRegistration as Registration
 from paceline_node.replication import refused_cuts
 from paceline_node.replication.fetch_checks import (
     ACCEPTED,

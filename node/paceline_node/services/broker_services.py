@@ -9,13 +9,13 @@ from paceline.types import NodeId
 from paceline.values import dataclass
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.lifecycle import Lifecycle
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadlines
-from paceline_node.replication.hosted import PartitionTable
+from paceline_node.replication.hosted_partitions import PartitionTable
 from paceline_node.security.principals import Policy
 from paceline_node.services.admin.acl_service import AclService
 from paceline_node.services.admin.node_status import Certificates, QuorumView, StatusService

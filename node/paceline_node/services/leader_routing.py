@@ -22,11 +22,11 @@ from paceline.errors import (
 from paceline.types import NodeId
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.net.framestream import Payload
 from paceline_node.peers.links import PeerLinks
-from paceline_node.replication.hosted import PartitionTable
+from paceline_node.replication.hosted_partitions import PartitionTable
 
 _RETRY_S = 0.05
 _MIN_FORWARD_S = 0.05

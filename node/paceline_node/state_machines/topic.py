@@ -27,7 +27,7 @@ from paceline.wire.batch_header import check_crc, read_header
 from paceline_node.env import Env
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.replication.partition import Partition, PartitionKey
-from paceline_node.replication.pending import ProduceResult
+from paceline_node.replication.pending_produces import ProduceResult
 from paceline_node.state_machines.machine import Deferred, Machine, Scope
 from paceline_node.state_machines.replica import MachineReplica, Phase
 

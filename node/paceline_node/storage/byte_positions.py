@@ -22,7 +22,7 @@ from paceline.wire.batch_header import (
 )
 from paceline_node.storage.byte_segment_state import DATA_KINDS
 from paceline_node.storage.log import Log
-from paceline_node.storage.segment import Boundary, Segment
+from paceline_node.storage.log_segment import Boundary, Segment
 
 _HEAD_BYTES = HEADER_BYTES + EXTENSION_BYTES
 

@@ -2,7 +2,7 @@
 
 Pure; ``producers.py`` keeps these states in the one producer table, with its snapshots, marks and
 undo. A *segment* here is the protocol's: a partition whose batches hold runs of bytes, each at a
-byte position. Not to be mixed up with ``segment.py``, a file of a log.
+byte position. Not to be mixed up with ``log_segment.py``, a file of a log.
 
 Of an extended batch (``paceline/wire/batch_header.py``) these logs use::
 

@@ -11,10 +11,10 @@ one such file. Big-endian::
 
 The CRC covers everything before it. Version 1 is a file of the node. One of a log has version 2,
 and its payload is msgpack [[topic id, partition], the payload itself]: the file of another log is
-not taken for this one's (``owner.py``; files of earlier versions name nobody). ``kind`` says what
-the payload is, so that a file under a wrong name is not taken for another. Limit: 64 MiB. Written
-to ``<name>.tmp``, synced, renamed over the old one, and the directory synced: after a power cut
-either the old or the new content is there.
+not taken for this one's (``file_owner.py``; files of earlier versions name nobody). ``kind`` says
+what the payload is, so that a file under a wrong name is not taken for another. Limit: 64 MiB.
+Written to ``<name>.tmp``, synced, renamed over the old one, and the directory synced: after a power
+cut either the old or the new content is there.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ import trio
 from paceline.errors import CorruptMessage
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, File
+from paceline_node.storage.file_owner import Owner
 from paceline_node.storage.log_file import Unreadable, is_unreadable, open_file
-from paceline_node.storage.odd_things import make_way
-from paceline_node.storage.owner import Owner
+from paceline_node.storage.obstructing_entries import make_way
 
 MAX_BYTES = 64 * 1024 * 1024
 TEMPORARY = ".tmp"

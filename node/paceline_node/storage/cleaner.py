@@ -19,7 +19,7 @@ from paceline.wire.batch_header import LENGTH_OVERHEAD, MAX_STORED_BATCH_BYTES, 
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Bytes, Env, File
 from paceline_node.settings.tree import LogSettings
-from paceline_node.storage import compaction_file, producer_file, rewritten
+from paceline_node.storage import compacted_sizes, compaction_file, producer_file
 from paceline_node.storage.compaction import (
     Check,
     Cleanable,
@@ -34,8 +34,8 @@ from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.index import MAX_RELATIVE
 from paceline_node.storage.key_map import KeyMap
 from paceline_node.storage.log import Log
-from paceline_node.storage.removals import Removals
-from paceline_node.storage.segment import Segment
+from paceline_node.storage.log_segment import Segment
+from paceline_node.storage.removed_tombstones import Removals
 from paceline_node.storage.transactions import AbortedRanges
 
 _SECRET_BYTES = 32
@@ -144,7 +144,7 @@ class Cleaning:
             first.end,
             second.next_horizon_ms,
             removals=removals,
-            rewritten=rewritten.still_there(log.compaction.rewritten, log.segments),
+            rewritten=compacted_sizes.still_there(log.compaction.rewritten, log.segments),
         )
         await self._note(state, last)
         log.producers.transactions.forget_below(min(first.end, found.end))
@@ -333,7 +333,7 @@ class Cleaning:
         old = tuple((each.base_offset, each.size) for each in group)
         new = Replacement(old, compacted.size, crc)
         log.announce(path)
-        sizes = rewritten.replaced(log.compaction.rewritten, rewritten.of(compacted))
+        sizes = compacted_sizes.replaced(log.compaction.rewritten, compacted_sizes.of(compacted))
         state = replace(log.compaction, replacement=new, removals=removals, rewritten=sizes)
         await self._note(state, group)
         freed = sum(each.size for each in group) - compacted.size

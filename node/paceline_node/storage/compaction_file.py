@@ -8,9 +8,10 @@ Framed as in ``checkpoint.py``; the payload is::
     rules: what was compacted: 1, records of transactions too. Without it they were passed over:
         values that tombstones delete may lie in them, so the log is looked at from its start again
     removals: [removed to, settled from, [[horizon, cleaned offset], ...], copy epoch, copied at],
-        as in ``removals.py``. Without them, or without the file, they are not known
+        as in ``removed_tombstones.py``. Without them, or without the file, they are not known
     number: of this writing of the file, one more than the last
-    rewritten: [[base offset, end, bytes], ...], as in ``rewritten.py``; with a replacement under
+    rewritten: [[base offset, end, bytes], ...], as in ``compacted_sizes.py``; with a replacement
+    under
         way as it will be. Without them no size is known
 
 What a log lacks stands nowhere else, and a file may be gone, rotten, or as it was some time ago. So
@@ -39,17 +40,17 @@ from paceline.errors import CorruptMessage
 from paceline.values import dataclass
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, is_full
-from paceline_node.storage import checkpoint, rewritten
+from paceline_node.storage import checkpoint, compacted_sizes
+from paceline_node.storage.compacted_sizes import Rewritten
+from paceline_node.storage.file_owner import Owner
 from paceline_node.storage.fingerprint import ForeignLog
-from paceline_node.storage.owner import Owner
-from paceline_node.storage.removals import UNKNOWN, Removals
-from paceline_node.storage.rewritten import Rewritten
-from paceline_node.storage.segment import (
+from paceline_node.storage.log_segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     segment_name,
 )
+from paceline_node.storage.removed_tombstones import UNKNOWN, Removals
 
 NAME = "compaction.ckpt"
 COPY_NAME = "compaction-copy.ckpt"
@@ -98,7 +99,7 @@ async def write(disk: Disk, directory: str, owner: Owner, state: CompactionState
     new = state.replacement
     packed = None if new is None else [[list(each) for each in new.old], new.size, new.crc]
     removals = state.removals.pack()
-    sizes = rewritten.pack(state.rewritten)
+    sizes = compacted_sizes.pack(state.rewritten)
     rows = [state.cleaned_offset, state.horizon_ms, packed, _RULES, removals, number, sizes]
     for name in _CUTS:
         path = f"{directory}/{name}"
@@ -193,7 +194,7 @@ async def _read(disk: Disk, path: str, owner: Owner) -> _Found | None:
         new = None if packed is None else _replacement(*packed)
         removals = Removals.unpack(more[1]) if len(more) > 1 else Removals(UNKNOWN)
         number = more[2] if len(more) > 2 else 0
-        sizes = rewritten.unpack(more[3]) if len(more) > 3 else ()
+        sizes = compacted_sizes.unpack(more[3]) if len(more) > 3 else ()
     except (TypeError, ValueError, msgpack.UnpackException) as error:
         raise CorruptMessage(f"{path}: {error}") from None
     if any(type(each) is not int for each in (cleaned, horizon, number)):
@@ -243,7 +244,7 @@ async def finish(
         is_done = await _is(disk, target, new)
     if is_done:
         await _remove_old(disk, directory, new)
-    sizes = state.rewritten if is_done else rewritten.without(state.rewritten, base)
+    sizes = state.rewritten if is_done else compacted_sizes.without(state.rewritten, base)
     done = replace(state, replacement=None, rewritten=sizes)
     await write(disk, directory, owner, done)
     return done

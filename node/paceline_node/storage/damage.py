@@ -14,7 +14,7 @@ from paceline.errors import CorruptMessage
 from paceline.values import dataclass
 from paceline_node.env import Disk
 from paceline_node.storage import checkpoint
-from paceline_node.storage.owner import Owner
+from paceline_node.storage.file_owner import Owner
 
 NAME = "damaged.ckpt"
 

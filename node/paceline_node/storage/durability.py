@@ -15,8 +15,8 @@ from paceline_node.env import File
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.fingerprint import MOST, UNKNOWN, Fingerprint, NewestFile
 from paceline_node.storage.log_file import raw
+from paceline_node.storage.log_segment import Segment
 from paceline_node.storage.offset_assignment import Placed
-from paceline_node.storage.segment import Segment
 
 
 class Marked(NamedTuple):
@@ -58,7 +58,7 @@ class Marked(NamedTuple):
 
 
 class Mark(Protocol):
-    """Where it is kept on disk how far one log was synced (``marks.py``)."""
+    """Where it is kept on disk how far one log was synced (``durable_marks.py``)."""
 
     def reach(self, told: Marked) -> None:
         """Everything below was synced."""

@@ -15,7 +15,7 @@ from paceline.errors import CorruptMessage
 from paceline_node.env import Disk
 from paceline_node.storage import checkpoint
 from paceline_node.storage.epochs import EpochCache, EpochStart
-from paceline_node.storage.owner import Owner
+from paceline_node.storage.file_owner import Owner
 
 NAME = "epochs.ckpt"
 

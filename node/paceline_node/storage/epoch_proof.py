@@ -17,8 +17,8 @@ from paceline.errors import CorruptMessage
 from paceline.wire.batch_header import BatchHeader, verify
 from paceline_node.env import Disk
 from paceline_node.storage.epochs import EpochCache
-from paceline_node.storage.scan import SLICE_BATCHES
-from paceline_node.storage.segment import Boundary, Segment
+from paceline_node.storage.log_segment import Boundary, Segment
+from paceline_node.storage.segment_scan import SLICE_BATCHES
 
 
 class Word(enum.Enum):

@@ -1,8 +1,8 @@
 """How to tell a log's newest file from another log's.
 
 Neither batches nor files say whose they are, and two logs of one node may have equal offsets. So
-the mark of a log (``marks.py``) remembers checksums of batches: of the first one in the newest
-file, of the last one that was synced, and one over the last few. The few are at least
+the mark of a log (``durable_marks.py``) remembers checksums of batches: of the first one in the
+newest file, of the last one that was synced, and one over the last few. The few are at least
 :data:`LEAST`, and reach back to a batch that is no marker: a transaction ends with the same
 marker, byte for byte, in each of its partitions. Of sealed segments nothing is remembered, since
 they are compacted.
@@ -22,8 +22,8 @@ import trio
 from paceline.errors import CorruptMessage
 from paceline.wire.batch_header import CONTROL, HEADER_BYTES, LENGTH_OVERHEAD, verify
 from paceline.wire.checksum import crc32c
+from paceline_node.storage.log_segment import Boundary, Segment, Step
 from paceline_node.storage.offset_assignment import Placed
-from paceline_node.storage.segment import Boundary, Segment, Step
 
 LEAST = 4
 MOST = 256

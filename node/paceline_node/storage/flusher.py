@@ -16,8 +16,8 @@ import trio
 from paceline.values import dataclass
 from paceline_node.env import Env
 from paceline_node.storage.durability import Marked, SyncTicket
+from paceline_node.storage.durable_marks import DurableMarks
 from paceline_node.storage.log import Log
-from paceline_node.storage.marks import DurableMarks
 
 _REMEMBERED = 256
 SLOW_SYNC_S = 1.0

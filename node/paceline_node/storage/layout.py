@@ -5,7 +5,7 @@
     meta.json  meta.copy.json          cluster, node and directory id; written by format
     LOCK                               held for the life of the process
     incarnation, disk-failed           incarnation.py
-    recovery.ckpt hw.ckpt logstart.ckpt   offsets per partition (below); known_offsets.py
+    recovery.ckpt hw.ckpt logstart.ckpt   offsets per partition (below); offset_checkpoints.py
     logstart-copy.ckpt                 the same as logstart.ckpt, written before it
     topics/<topic cut to 180>-<p>.<8 hex of topic id>/    one log each: DESIGN 1.2
     topics/stray-<ms>-<name>/          a log whose partition is not ours (any more)
@@ -15,8 +15,8 @@ An offsets checkpoint, framed as in ``checkpoint.py``::
 
     msgpack [[topic id (16 bytes), partition, offset], ...]
     of hw.ckpt: [[topic id, partition, high watermark, log start, removed to], ...], since a log
-        start and what compaction removed (``removals.py``) may be forgotten in other files;
-        earlier versions: without them
+        start and what compaction removed (``removed_tombstones.py``) may be forgotten in other
+        files; earlier versions: without them
 
 Directories are never deleted because local metadata does not know them: they are set aside as
 strays, with the time in their name, until the topic's deletion is found in the metadata log.
@@ -75,7 +75,7 @@ class LaterVersion(ConfigurationError):
 
 class Offsets(enum.Enum):
     """The offsets checkpoints. An empty one says that nothing is known; a
-    missing or rotten one says nothing at all (``known_offsets.py``)."""
+    missing or rotten one says nothing at all (``offset_checkpoints.py``)."""
 
     RECOVERY = "recovery.ckpt"
     """Recovery points: at most the durable offset and the high watermark (``Log.checkpoint``)."""

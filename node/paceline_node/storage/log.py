@@ -28,13 +28,15 @@ from paceline_node.storage import (
     damage,
     epoch_file,
     offset_assignment,
+    producer_table_cuts,
     reading,
-    table_cuts,
 )
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.durability import UNMARKED, Durability, Mark, Marked, SyncTicket
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log_failure import LogFailure
+from paceline_node.storage.log_segment import Hole, Segment
+from paceline_node.storage.log_segment_files import SegmentFiles
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.offset_assignment import Appended, Placed
 from paceline_node.storage.partition_file import PartitionIdentity
@@ -44,9 +46,7 @@ from paceline_node.storage.recovery import Recovered
 from paceline_node.storage.recovery_report import RecoveryReport
 from paceline_node.storage.repair import Replaced
 from paceline_node.storage.retention import RetentionLimits, expired_count
-from paceline_node.storage.segment import Hole, Segment
-from paceline_node.storage.segment_files import SegmentFiles
-from paceline_node.storage.tiers import Tiers
+from paceline_node.storage.tiered_storage import Tiers
 
 
 class Log:
@@ -317,7 +317,7 @@ class Log:
             boundary = self._files.at(offset).boundary_at_offset(offset)
             if boundary.offset < self.log_start_offset:
                 raise ValueError(f"{self}: the batch at {offset} begins below the log start")
-            table_cuts.prepare(self.producers, self._files.all, boundary.offset)
+            producer_table_cuts.prepare(self.producers, self._files.all, boundary.offset)
             prepared = self._files.prepare(boundary)
         self.mark.lower(Marked.of(boundary.offset, self.epochs))
         with self._failure.ending():
@@ -402,7 +402,7 @@ class Log:
         self.drop_snapshots_above(end, spared=spared)
         if spared >= 0:
             return
-        lost = table_cuts.forget_from(self.producers, self._files.all, self.damaged, end)
+        lost = producer_table_cuts.forget_from(self.producers, self._files.all, self.damaged, end)
         if lost is not None:
             self.note_damage(*lost)
 
@@ -437,7 +437,7 @@ class Log:
         self.note_damage(repaired, [])
         self.epochs.splice(repaired.base_offset, repaired.next_offset, replaced.epochs.entries)
         self.epochs.truncate_start(self.oldest_offset)
-        table_cuts.rebuild_from(self.producers, repaired.base_offset)
+        producer_table_cuts.rebuild_from(self.producers, repaired.base_offset)
 
     # --- compaction ---------------------------------------------------------------------------
 

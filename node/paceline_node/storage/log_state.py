@@ -23,7 +23,7 @@ from paceline.errors import CorruptMessage
 from paceline.types import NO_EPOCH
 from paceline_node.env import Disk, File
 from paceline_node.storage import producer_file
-from paceline_node.storage.owner import Owner
+from paceline_node.storage.file_owner import Owner
 from paceline_node.storage.producer_file import Snapshot
 from paceline_node.storage.producers import FrozenTable, ProducerTable
 

@@ -18,7 +18,7 @@ from paceline.types import TopicId
 from paceline.values import dataclass
 from paceline_node.env import Disk
 from paceline_node.storage import checkpoint
-from paceline_node.storage.owner import NAMED_SINCE, Owner
+from paceline_node.storage.file_owner import NAMED_SINCE, Owner
 
 NAME = "partition.metadata"
 VERSION = NAMED_SINCE

@@ -11,8 +11,8 @@ than what can be packed or read without holding up the event loop)::
 
 The leader epoch ties a snapshot to its log: (offset, epoch) names one history, so a snapshot that
 outlived a truncation is recognised and not used. The partition ties it to its directory: one that
-was exchanged with another log's is not believed (``owner.py``). The same bytes go to a replica that
-is to begin at the offset (``replication/state_transfer.py``).
+was exchanged with another log's is not believed (``file_owner.py``). The same bytes go to a replica
+that is to begin at the offset (``replication/state_transfer.py``).
 
 Earlier versions named no partition. Before, they wrote one frame of kind 3, msgpack [that leader
 epoch, the bytes of :meth:`ProducerTable.snapshot`]; they are still read.
@@ -33,8 +33,9 @@ from paceline.values import dataclass
 from paceline.wire.batch_header import verify
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
-from paceline_node.storage.odd_things import make_way
-from paceline_node.storage.owner import Owner
+from paceline_node.storage.file_owner import Owner
+from paceline_node.storage.log_segment import Boundary, Segment
+from paceline_node.storage.obstructing_entries import make_way
 from paceline_node.storage.producer_state import (
     ProducerState,
     State,
@@ -44,8 +45,7 @@ from paceline_node.storage.producer_state import (
     state_to_row,
 )
 from paceline_node.storage.producers import FrozenTable, ProducerTable, read_detail
-from paceline_node.storage.scan import SLICE_BATCHES
-from paceline_node.storage.segment import Boundary, Segment
+from paceline_node.storage.segment_scan import SLICE_BATCHES
 from paceline_node.storage.state_map import StateMap
 from paceline_node.storage.transactions import AbortedTransaction
 

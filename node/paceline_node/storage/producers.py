@@ -43,7 +43,7 @@ from paceline.wire.batch_header import (
 from paceline.wire.end_marker import EndMarker, is_end_marker, read_end_marker
 from paceline_node.storage import byte_segment_state, sequenced_records
 from paceline_node.storage.byte_segment_state import SegmentMarks, WriterState
-from paceline_node.storage.evictions import Eviction, eviction_batch, read_eviction
+from paceline_node.storage.producer_evictions import Eviction, eviction_batch, read_eviction
 from paceline_node.storage.producer_state import (
     WINDOW,
     Duplicate,

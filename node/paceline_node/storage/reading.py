@@ -20,8 +20,8 @@ from paceline.wire.batch import (
 )
 from paceline.wire.records import decode_records
 from paceline_node.env import File, ReadableFile
-from paceline_node.storage.segment import Boundary, Segment, Step
-from paceline_node.storage.times import Witness
+from paceline_node.storage.log_segment import Boundary, Segment, Step
+from paceline_node.storage.time_index_check import Witness
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 The rules are DESIGN 2.5, 5 and 6. In short: after a clean stop checkpoints are trusted and only the
 last batch is checked. Otherwise the segment that holds the recovery point, and all behind it, are
 read batch by batch. A bad batch below the point is damage, which is reported and never cut. At or
-above it, it is cut off only where the end of the process before explains it (``torn.py``). Sealed
-segments before it were synced with their indexes; only their ends are looked at. The same holds for
-the part of the active segment that lies before its last checkpointed index entry
+above it, it is cut off only where the end of the process before explains it (``torn_tail.py``).
+Sealed segments before it were synced with their indexes; only their ends are looked at. The same
+holds for the part of the active segment that lies before its last checkpointed index entry
 (``LogSettings.checkpoint_bytes``): a start after a kill reads tens of megabytes, not a gigabyte.
 Damage in what is not read is found by scrubbing and by readers.
 """
@@ -23,28 +23,21 @@ from paceline.wire.batch_header import BatchHeader, verify
 from paceline.wire.end_marker import is_end_marker
 from paceline_node.env import Disk
 from paceline_node.storage import (
+    compacted_sizes,
     compaction_file,
     damage,
     epoch_file,
     epoch_proof,
     fingerprint,
     producer_file,
-    rewritten,
 )
 from paceline_node.storage.checkpoint import TEMPORARY
 from paceline_node.storage.compaction_file import CLEANED, CompactionState
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache, EpochStart
+from paceline_node.storage.file_owner import Owner
 from paceline_node.storage.log_file import list_directory, open_file
-from paceline_node.storage.log_state import LogState
-from paceline_node.storage.odd_things import make_way
-from paceline_node.storage.owner import Owner
-from paceline_node.storage.producers import FrozenTable, ProducerTable, read_detail
-from paceline_node.storage.recovery_report import Findings, RecoveryHints, RecoveryReport
-from paceline_node.storage.repair import REPLACEMENT
-from paceline_node.storage.rewriting import rewrite
-from paceline_node.storage.scan import ScanEnd, ScanRules, SegmentScan
-from paceline_node.storage.segment import (
+from paceline_node.storage.log_segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     Boundary,
@@ -55,8 +48,15 @@ from paceline_node.storage.segment import (
     parse_name,
     segment_name,
 )
+from paceline_node.storage.log_state import LogState
+from paceline_node.storage.obstructing_entries import make_way
+from paceline_node.storage.producers import FrozenTable, ProducerTable, read_detail
+from paceline_node.storage.recovery_report import Findings, RecoveryHints, RecoveryReport
+from paceline_node.storage.repair import REPLACEMENT
+from paceline_node.storage.rewrite_after_failed_sync import rewrite
+from paceline_node.storage.segment_scan import ScanEnd, ScanRules, SegmentScan
 from paceline_node.storage.snapshots import KnownTerms, Snapshots
-from paceline_node.storage.torn import Ending, Tail
+from paceline_node.storage.torn_tail import Ending, Tail
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class _Recovery:
             await self._restore_producers(self.segments[-1].next_offset, KnownTerms(self._epochs))
             self._replay(self.segments[-1].next_offset)
         self._end_at_live_segment()
-        rewritten.check(self.segments, compaction.rewritten)
+        compacted_sizes.check(self.segments, compaction.rewritten)
         if compaction.is_cut_at(self.segments[-1].next_offset):
             compaction = compaction_file.forget(self._disk, self._path, compaction)
         return Recovered(

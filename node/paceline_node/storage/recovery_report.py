@@ -7,7 +7,7 @@ from dataclasses import field
 from paceline.values import dataclass
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.durability import Marked
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.torn_tail import Ending
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from paceline.values import dataclass
 from paceline.wire.batch import BatchHeader, verify
 from paceline_node.env import Disk, File
 from paceline_node.storage.epochs import EpochCache
-from paceline_node.storage.scan import SLICE_BATCHES, ScanRules, SegmentScan
-from paceline_node.storage.segment import Boundary, Hole, Segment
+from paceline_node.storage.log_segment import Boundary, Hole, Segment
+from paceline_node.storage.segment_scan import SLICE_BATCHES, ScanRules, SegmentScan
 
 REPLACEMENT = ".replacement"
 """Suffix of a segment that a repair is writing; recovery removes it."""

@@ -17,16 +17,16 @@ from paceline.types import LeaderEpoch
 from paceline.values import dataclass
 from paceline.wire.batch_header import BatchHeader
 from paceline_node.env import Disk
-from paceline_node.storage import compaction_file, damage, producer_file, rewritten
+from paceline_node.storage import compacted_sizes, compaction_file, damage, producer_file
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
+from paceline_node.storage.log_segment import Boundary, Hole, Segment
 from paceline_node.storage.producer_file import replay_some
 from paceline_node.storage.producers import FrozenTable, ProducerTable
 from paceline_node.storage.repair import SegmentRepair
 from paceline_node.storage.retention import RetentionLimits, first_in_doubt
-from paceline_node.storage.scan import ScanRules, SegmentScan
-from paceline_node.storage.segment import Boundary, Hole, Segment
+from paceline_node.storage.segment_scan import ScanRules, SegmentScan
 
 _REPLAYED_AT_ONCE = 100
 
@@ -228,10 +228,11 @@ async def finish_repair(disk: Disk, log: Log, repair: SegmentRepair) -> None:
 
 
 async def _forget_size(disk: Disk, log: Log, segment: Segment) -> None:
-    """It is about to be another's, compacted at other times (``rewritten.py``). Raises OSError."""
+    """It is about to be another's, compacted at other times (``compacted_sizes.py``). Raises
+    OSError."""
     async with log.notes_lock:
         known = log.compaction.rewritten
-        left = rewritten.without(known, segment.base_offset)
+        left = compacted_sizes.without(known, segment.base_offset)
         if left != known:
             state = replace(log.compaction, rewritten=left)
             await compaction_file.write(disk, log.path, log.identity.owner, state)

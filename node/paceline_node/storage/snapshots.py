@@ -11,7 +11,7 @@ from paceline.values import dataclass
 from paceline_node.env import Disk
 from paceline_node.storage import producer_file
 from paceline_node.storage.epochs import EpochCache
-from paceline_node.storage.owner import Owner
+from paceline_node.storage.file_owner import Owner
 from paceline_node.storage.producer_file import Snapshot
 
 

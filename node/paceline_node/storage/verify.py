@@ -2,7 +2,7 @@
 
 Reads only; no lock is needed, and no node may be writing. What belongs here: CRC, offsets, epochs,
 torn tails, index entries of one replica; what segments of the segment protocol must hold besides
-is ``verify_byte_segment.py``'s. Comparing replicas is ``compare.py``'s.
+is ``verify_byte_segment.py``'s. Comparing replicas is ``replica_comparison.py``'s.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from paceline_node.env import Disk, File
 from paceline_node.storage import damage, epoch_file, producer_file
 from paceline_node.storage.checkpoint import read_file
 from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.file_owner import Owner
 from paceline_node.storage.index import OffsetIndex
 from paceline_node.storage.log_file import Salvage
-from paceline_node.storage.owner import Owner
+from paceline_node.storage.log_segment import INDEX_SUFFIX, Boundary, Hole, parse_name, segment_name
 from paceline_node.storage.partition_file import PartitionIdentity, read_metadata
 from paceline_node.storage.producers import ProducerTable
-from paceline_node.storage.scan import ScanRules, SegmentScan
-from paceline_node.storage.segment import INDEX_SUFFIX, Boundary, Hole, parse_name, segment_name
+from paceline_node.storage.segment_scan import ScanRules, SegmentScan
 from paceline_node.storage.verify_byte_segment import SegmentCheck
 
 _EVERYTHING = 1 << 62

@@ -15,11 +15,11 @@ from paceline_node.state_machines.alarms import Alarms
 from paceline_node.state_machines.leading import Leading
 from paceline_node.state_machines.machine import EVERYTHING, Entry, Journal
 from paceline_node.transaction_names import Family, TransactionKey
-from paceline_node.transactions.eviction import evicted, given
 from paceline_node.transactions.id_shares import UNKNOWN, IdShares
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import State, Transaction, floor_entry, transaction_entry
 from paceline_node.transactions.store import TransactionStore, named_count
+from paceline_node.transactions.transactional_id_eviction import evicted, given
 
 _FULL_S = 1.0
 _SPARE = 512
@@ -192,7 +192,7 @@ class TransactionContext(Leading):
     def check_new_id(self, key: TransactionKey, client: str = UNKNOWN) -> None:
         """Raise InvalidRequest for an impossible name, TransactionTooLarge when there are too
         many ids of its family already, all of which are in use: none uses up those of another.
-        What nobody uses makes room (``eviction.py``)."""
+        What nobody uses makes room (``transactional_id_eviction.py``)."""
         try:
             size = len(key.name.encode())
         except UnicodeEncodeError:

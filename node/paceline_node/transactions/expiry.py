@@ -15,8 +15,8 @@ from paceline_node.state_machines.machine import Entry
 from paceline_node.transaction_names import Family
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.endings import dropped_staging, left_staging
-from paceline_node.transactions.eviction import LOOKED_AT, unchanged
 from paceline_node.transactions.records import floor_entry, sink_entry, transaction_entry
+from paceline_node.transactions.transactional_id_eviction import LOOKED_AT, unchanged
 
 _AT_ONCE = 200
 _SOON_S = 1.0

@@ -5,7 +5,7 @@ of a family's ids: beyond that its own go, those idle for ``transactions.unused_
 it is refused. In a full family the client that has most gives way to one that has less: its ids
 without an open transaction go, those taken over longest ago first. An id is its whose producer took
 it over last; whose those are that nobody took over since this node leads is not known, and they go
-as ``eviction.py`` says.
+as ``transactional_id_eviction.py`` says.
 
 What the open transactions of a client's ids name counts for it, too.
 """

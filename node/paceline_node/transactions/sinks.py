@@ -29,7 +29,6 @@ from paceline_node.state_machines.machine import Entry
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.context import TransactionContext, fits_at_once
 from paceline_node.transactions.endings import prepared
-from paceline_node.transactions.eviction import evicted_sinks
 from paceline_node.transactions.id_shares import UNKNOWN
 from paceline_node.transactions.records import (
     FencedRun,
@@ -39,6 +38,7 @@ from paceline_node.transactions.records import (
     sink_entry,
     transaction_entry,
 )
+from paceline_node.transactions.transactional_id_eviction import evicted_sinks
 
 _NAME_BYTES_MAX = 512
 _MARGIN = 10

@@ -10,7 +10,7 @@ import trio
 
 from paceline.errors import ErrorCode
 from paceline_node.groups.keys import GroupKey
-from paceline_node.groups.pieces import PIECE_OFFSETS
+from paceline_node.groups.offset_pieces import PIECE_OFFSETS
 from paceline_node.state_machines.machine import Entry, Scope
 from paceline_node.state_machines.replica import MachineReplica
 from tests.hostile import kafka as attacks

@@ -24,7 +24,7 @@ from paceline.client.endpoint import Endpoint
 from paceline_node.env import Disk, Host, Network, RealHost
 from paceline_node.net.network import RealNetwork
 from paceline_node.storage.disk import RealDisk
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.peers.memory_network import MemoryNetwork
 
 Address = tuple[str, int]

@@ -14,10 +14,10 @@ from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.batch_header import read_header
 from paceline.wire.peer.names import PartitionName
 from paceline.wire.peer.transactions import AppendStaged, MarkedPartition, WriteMarkers
+from paceline_node.groups.committed_offsets import Commit
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.groups.offsets import Commit
-from paceline_node.groups.pending import PendingOffsets
+from paceline_node.groups.pending_offsets import PendingOffsets
 from paceline_node.replication.partition import Partition
 from paceline_node.services.transactions import forgotten_producers, staged_batches
 from paceline_node.services.transactions.forgotten_producers import ForgottenProducers

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.wire.native.admin import CreateTopic, TopicCreated
 from paceline.wire.native.api import NativeApi
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from tests.integration.node.machines import data_dir
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import Cluster, cluster, first_error

@@ -16,7 +16,7 @@ from paceline.wire.native.admin import AlterTopic, CreateTopic, DeleteTopic, Don
 from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
 from paceline_node.controller import service
-from paceline_node.controller.records import Record as MetadataRecord
+from paceline_node.controller.metadata_records import Record as MetadataRecord
 from paceline_node.controller.service import Controller
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import Cluster, cluster

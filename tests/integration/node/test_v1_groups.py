@@ -19,9 +19,9 @@ import structlog.testing
 import trio
 
 from paceline_node.app.node import Node
-from paceline_node.groups.file_task import INTERNAL_PARTITIONS as GROUP_PARTITIONS
-from paceline_node.groups.files import GROUPS_FILE, OFFSETS_FILE, BadFile
 from paceline_node.groups.keys import GROUPS_TOPIC, partition_of
+from paceline_node.groups.v1_file_task import INTERNAL_PARTITIONS as GROUP_PARTITIONS
+from paceline_node.groups.v1_files import GROUPS_FILE, OFFSETS_FILE, BadFile
 from paceline_node.groups.v1_groups import v1_key
 from paceline_node.storage.disk import RealDisk
 from tests.integration.faults.faulty import FaultyDisk

@@ -23,12 +23,12 @@ from paceline.wire.message import Message
 from paceline.wire.native import admin
 from paceline.wire.peer import control
 from paceline.wire.records import Record
-from paceline_node.controller import state
+from paceline_node.controller import request_handlers
 from paceline_node.controller.context import Context, ControllerSettings, Position
 from paceline_node.controller.image import Image
 from paceline_node.controller.liveness import Sessions
-from paceline_node.controller.records import PartitionRegistration, encode_record
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_records import PartitionRegistration, encode_record
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Disk, Env, RealHost
 from paceline_node.net.network import RealNetwork
 from paceline_node.observe.metrics import Metrics
@@ -36,7 +36,7 @@ from paceline_node.peers.auth import Identity, Secret
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer
 from paceline_node.replication.fetcher import FetchSettings
-from paceline_node.replication.hosted import refs
+from paceline_node.replication.hosted_partitions import refs
 from paceline_node.replication.log_directory import OpenedLogs
 from paceline_node.replication.maintenance import MaintenanceSettings
 from paceline_node.replication.manager import (
@@ -82,7 +82,7 @@ class Authority:
             self.sessions,
             lambda: UUID(int=rng.getrandbits(128), version=4),
         )
-        outcome = state.handle(sender, request, context)
+        outcome = request_handlers.handle(sender, request, context)
         index = self.image.offset
         if outcome.records:
             index += 1

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from paceline.wire.batch import build_batch, iter_batches
 from paceline.wire.records import Record, decode_records
-from paceline_node.replication.compaction import CompactionSettings
+from paceline_node.replication.compaction_schedule import CompactionSettings
 from paceline_node.replication.partition import Partition
-from paceline_node.storage.compare import compare_replicas
 from paceline_node.storage.last_values import last_values as last_values_on
+from paceline_node.storage.replica_comparison import compare_replicas
 from paceline_node.storage.verify import verify_log
 from tests.integration.replication.cluster import (
     SETTINGS,

@@ -22,7 +22,7 @@ from paceline.wire.batch import TRANSACTIONAL, build_batch, validate_client_batc
 from paceline.wire.native.admin import DeleteTopic
 from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
 from paceline.wire.records import Record, decode_records
-from paceline_node.replication.lookups import find_offset
+from paceline_node.replication.offset_lookups import find_offset
 from paceline_node.replication.partition import Partition
 from paceline_node.replication.transactions import MarkerOrder
 from tests.integration.replication.cluster import (

@@ -35,10 +35,10 @@ from paceline_node.controller import (
     partition_change,
     raft_store,
 )
+from paceline_node.controller.metadata_records import PartitionRegistration, ProducerIds, Record
 from paceline_node.controller.raft_copies import copy_of
 from paceline_node.controller.raft_hard_state import Kept
 from paceline_node.controller.raft_types import HardState
-from paceline_node.controller.records import PartitionRegistration, ProducerIds, Record
 from paceline_node.env import Disk
 from paceline_node.groups.topic_ids import TopicIds
 from paceline_node.replication.leader import ALREADY_MEMBER, Brokers, LeaderState
@@ -48,12 +48,12 @@ from paceline_node.replication.replica import Replica
 from paceline_node.services.event_streams import event_streams
 from paceline_node.services.event_streams.event_stream_index import StreamIndex
 from paceline_node.storage import layout, log_file
+from paceline_node.storage.file_owner import Owner
 from paceline_node.storage.layout import Offsets
 from paceline_node.storage.log import Log
-from paceline_node.storage.owner import Owner
 from paceline_node.storage.producers import FrozenTable
 from paceline_node.storage.recovery_report import RecoveryHints
-from paceline_node.storage.torn import Ending, Tail
+from paceline_node.storage.torn_tail import Ending, Tail
 from tests.sim.node.mutants import NodeMutant
 
 # --- what a replica counts for --------------------------------------------------------------------

@@ -15,7 +15,7 @@ from paceline_cluster.sim.fabric import Weather
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.plan import ForeignClient, Plan
 from paceline_node.groups.keys import GROUPS_TOPIC, GroupKey, partition_of
-from paceline_node.replication.readers import Readers
+from paceline_node.replication.long_polls import Readers
 from tests.sim.node.mutants import MUTANTS, Patch
 from tests.sim.node.story import SESSION_S, Script, Story, find, plan_of
 

@@ -27,7 +27,7 @@ from paceline_cluster.sim.profiles import (
     SEQUENCES,
     Profile,
 )
-from paceline_node.controller.raft_segment import encode_entry
+from paceline_node.controller.raft_log_segment import encode_entry
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.listeners.v1 import errors as v1_errors
 from paceline_node.listeners.v1 import records as v1_records

@@ -22,7 +22,7 @@ from paceline_cluster.sim.plan import Plan, TopicPlan
 from paceline_cluster.sim.run import Run, Verdict
 from paceline_cluster.sim.workload import while_connected
 from paceline_node.controller.image import Broker, Image
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.replication.partition import Partition as HostedPartition
 from paceline_node.settings.topic_config import FlushMode
 

@@ -16,7 +16,7 @@ from paceline_cluster.sim.foreign_clients.cursus_member import GROUP
 from paceline_cluster.sim.plan import ForeignClient
 from paceline_node.groups.cursus_groups import CursusGroups, cursus_key
 from paceline_node.listeners.cursus import produce as cursus_produce
-from paceline_node.listeners.cursus.readers import GroupReaders
+from paceline_node.listeners.cursus.group_readers import GroupReaders
 from paceline_node.replication.appends import Appends
 from paceline_node.services.partitions import sequenced_appends
 from paceline_node.services.partitions.sequenced_appends import RecordsWish

@@ -15,7 +15,7 @@ import trio
 from paceline_cluster.sim.foreign_clients import copier
 from paceline_cluster.sim.plan import ForeignClient, Plan
 from paceline_node.groups.cursus_groups import CursusGroups
-from paceline_node.groups.transactional import TransactionalOffsets
+from paceline_node.groups.transactional_offsets import TransactionalOffsets
 from tests.sim.node.story import Story, find, plan_of, play
 
 pytestmark = pytest.mark.timeout(600)

@@ -12,7 +12,7 @@ from paceline.client.client import Client
 from paceline.types import NodeId
 from paceline_cluster.sim.fault_model import kind_of
 from paceline_cluster.sim.machine import Machine
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.replication.partition import Partition
 from paceline_node.transactions.keys import TRANSACTIONS_TOPIC
 from tests.sim.node.story import TOPIC, Story, play

@@ -15,7 +15,7 @@ from paceline.client.client import Client
 from paceline.types import NO_NODE, NodeId
 from paceline.wire.batch import iter_batches
 from paceline_cluster.sim.machine import Machine
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.replication.partition import Partition
 from paceline_node.storage.durability import Durability
 from tests.sim.node.story import Story, perform, play

@@ -16,8 +16,8 @@ from paceline.types import NodeId
 from paceline_cluster.checker import events
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.plan import Plan
-from paceline_node.groups.transactional import TransactionalOffsets
-from paceline_node.replication.readers import Readers
+from paceline_node.groups.transactional_offsets import TransactionalOffsets
+from paceline_node.replication.long_polls import Readers
 from paceline_node.storage.transactions import TransactionIndex
 from paceline_node.transaction_names import TransactionKey
 from paceline_node.transactions.keys import TRANSACTIONS_TOPIC

@@ -9,7 +9,7 @@ from uuid import UUID
 from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicId
 from paceline.wire.peer.replica import FetchedPartition, FetchPartition
 from paceline_cluster.sim.replicas.simlog import SimLog
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.replication.fetch_checks import ACCEPTED, FollowerIdentity
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.replica import Replica

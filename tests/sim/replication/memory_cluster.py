@@ -18,10 +18,10 @@ import trio
 from paceline_cluster.sim.fabric import Fabric, Weather
 from paceline_cluster.sim.machine import EPOCH_MS, SimNetwork
 from paceline_node.env import Disk, Env
-from paceline_node.replication.compaction import CompactionSettings
+from paceline_node.replication.compaction_schedule import CompactionSettings
 from paceline_node.replication.manager import ReplicationSettings
 from paceline_node.replication.partition import Partition
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.integration.replication.cluster import SETTINGS, TestCluster, TestNode, batch, produce
 from tests.unit.storage.world import StillHost
 

@@ -32,7 +32,7 @@ from paceline_cluster.sim.replicas.runs import (
     Profile,
 )
 from paceline_node.controller import context, isr_proposals, partition_change, registration
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.replication import refused_cuts
 from paceline_node.replication import replica as replica_module
 from paceline_node.replication.fetch_checks import (

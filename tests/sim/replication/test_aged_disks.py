@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import trio.testing
 
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.integration.replication.cluster import batch, produce
 from tests.integration.replication.test_replication import values
 from tests.sim.replication.memory_cluster import RECORDS, MemoryCluster, memory_cluster

@@ -19,7 +19,7 @@ import trio.testing
 from paceline.types import NodeId
 from paceline.wire.peer.control import IsrMember
 from paceline_node.controller import isr_proposals, partition_change
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.replication.fetch_checks import FollowerIdentity
 from paceline_node.replication.leader import ALREADY_MEMBER, Brokers, LeaderState
 from paceline_node.replication.repairs import Repairs

@@ -15,7 +15,7 @@ from paceline.errors import CorruptMessage, StorageError, StorageFull
 from paceline.types import Acks
 from paceline.wire.native.admin import DeleteTopic
 from paceline_node.storage import layout
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.integration.replication.cluster import TestNode, batch, produce
 from tests.integration.replication.test_replication import values
 from tests.sim.replication.memory_cluster import (

@@ -21,7 +21,7 @@ from paceline.types import Acks, Isolation, LeaderEpoch, OffsetSpec
 from paceline.wire.batch import build_batch, validate_client_batches
 from paceline.wire.batch_header import TRANSACTIONAL
 from paceline.wire.records import Record
-from paceline_node.replication.lookups import TimesNotKnown, ahead, epoch_end, find_offset
+from paceline_node.replication.offset_lookups import TimesNotKnown, ahead, epoch_end, find_offset
 from tests.integration.replication.cluster import batch, produce
 from tests.sim.replication.memory_cluster import RECORDS, memory_cluster
 

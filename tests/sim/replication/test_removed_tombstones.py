@@ -14,7 +14,7 @@ from paceline.wire.records import Record
 from paceline_node.replication.partition import Partition
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.storage import compaction_file
-from paceline_node.storage.removals import Removals
+from paceline_node.storage.removed_tombstones import Removals
 from tests.integration.replication.cluster import TestNode, produce
 from tests.integration.replication.test_compaction import last_values
 from tests.sim.replication.memory_cluster import MemoryCluster, memory_cluster

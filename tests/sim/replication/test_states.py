@@ -16,7 +16,7 @@ from paceline_node.services.awaited_answer import Answer
 from paceline_node.storage import checkpoint, partition_file, producer_file
 from paceline_node.storage.byte_segment_batches import Run, run_batch, seal_batch
 from paceline_node.storage.byte_segment_state import require_next, writer_key
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.integration.replication.cluster import batch, produce
 from tests.sim.replication.memory_cluster import MemoryCluster, memory_cluster
 

@@ -11,7 +11,7 @@ from paceline.wire.cursus.batch import CursusRecord
 from paceline.wire.mapping import record_of
 from paceline_node.replication.partition import Partition
 from paceline_node.services.event_streams.event_streams import EventStreams, VersionConflict
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.sim.replication.memory_cluster import MemoryCluster, memory_cluster
 from tests.sim.replication.test_states import SETTINGS, give_up_all, joins, leads
 

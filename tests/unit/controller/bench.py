@@ -20,7 +20,7 @@ from paceline.wire.peer.control import (
     RegisterBrokerRequest,
     RegisterBrokerResponse,
 )
-from paceline_node.controller import elections, internal_topics, state
+from paceline_node.controller import elections, internal_topics, request_handlers
 from paceline_node.controller.context import (
     Context,
     ControllerSettings,
@@ -30,7 +30,7 @@ from paceline_node.controller.context import (
 )
 from paceline_node.controller.image import Image
 from paceline_node.controller.liveness import Sessions
-from paceline_node.controller.records import (
+from paceline_node.controller.metadata_records import (
     FEATURE_LEVEL,
     PartitionRegistration,
     Record,
@@ -87,7 +87,7 @@ class Bench:
         )
 
     def ask(self, request: Message, sender: NodeId | None = None) -> Message:
-        outcome = state.handle(sender, request, self.context())
+        outcome = request_handlers.handle(sender, request, self.context())
         self.commit(outcome.records)
         return outcome.reply(Position(self.image.offset, TERM))
 

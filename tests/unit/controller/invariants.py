@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.types import NO_NODE
 from paceline_node.controller.image import Image
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 
 
 def check_shape(partition: PartitionRegistration) -> None:

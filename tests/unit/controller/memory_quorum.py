@@ -10,7 +10,7 @@ import trio
 
 from paceline.errors import NotController
 from paceline_node.controller.image import Image
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Disk, Env, Network
 from tests.unit.controller.bench import CLUSTER
 

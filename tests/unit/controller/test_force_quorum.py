@@ -26,7 +26,7 @@ from paceline_node.controller.raft_types import (
     Snapshot,
 )
 from paceline_node.storage.layout import DirectoryMeta
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.controller.bench import CLUSTER, Bench, uuid_of
 
 MEMBERS = tuple(Member(NodeId(n), uuid_of(n, 9), "host", 7000 + n) for n in range(5))

@@ -17,8 +17,8 @@ from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentReques
 from paceline_node.controller import former_epochs
 from paceline_node.controller.context import Draft
 from paceline_node.controller.image import Image
+from paceline_node.controller.metadata_records import RemoveTopic, Topic
 from paceline_node.controller.partition_change import Change
-from paceline_node.controller.records import RemoveTopic, Topic
 from tests.unit.controller.bench import Bench
 
 

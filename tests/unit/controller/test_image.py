@@ -19,7 +19,7 @@ from paceline.wire.native.admin import (
 )
 from paceline.wire.peer.control import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from paceline_node.controller.image import Image, changed_topics
-from paceline_node.controller.records import (
+from paceline_node.controller.metadata_records import (
     BrokerChange,
     Config,
     FeatureLevel,

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.errors import ErrorCode, InvalidTopic
 from paceline.wire.peer.control import CreateInternalTopicRequest
-from paceline_node.controller.records import PartitionRegistration, Topic
+from paceline_node.controller.metadata_records import PartitionRegistration, Topic
 from tests.unit.controller.bench import Bench
 from tests.unit.controller.invariants import check_entry, check_image
 

@@ -28,9 +28,9 @@ from paceline.wire.native.admin import (
     UnregisterBroker,
 )
 from paceline.wire.peer.control import HeartbeatRequest, PartitionRef, ReportDamagedRequest
-from paceline_node.controller import service, state
+from paceline_node.controller import request_handlers, service
 from paceline_node.controller.context import MAX_BATCH_RECORDS
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from tests.unit.controller.invariants import check_image
 from tests.unit.controller.memory_quorum import settle
 from tests.unit.controller.test_service import Node, running
@@ -202,7 +202,7 @@ async def test_a_bug_in_a_handler_is_that_requests_error(monkeypatch: pytest.Mon
             raise AssertionError("a broken rule")
 
         with monkeypatch.context() as patch:
-            patch.setattr(state, "handle", broken)
+            patch.setattr(request_handlers, "handle", broken)
             with pytest.raises(InternalError, match="AssertionError"):
                 await node.ask(CreateTopic("orders", 1, 1))
         await node.ask(CreateTopic("orders", 1, 1))

@@ -39,7 +39,7 @@ from paceline.wire.peer.control import (
     RepairedRef,
     ReportDamagedRequest,
 )
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from tests.unit.controller.bench import Bench
 from tests.unit.controller.invariants import check_entry, check_image
 

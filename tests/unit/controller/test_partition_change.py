@@ -10,13 +10,13 @@ from uuid import UUID
 import pytest
 
 from paceline.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch, TopicId
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.partition_change import (
     Change,
     candidate,
     change_partition,
     elect_unclean,
 )
-from paceline_node.controller.records import PartitionRegistration
 from tests.unit.controller.invariants import check_shape, check_step
 
 Nodes = tuple[int, ...]

@@ -35,9 +35,9 @@ from paceline_node.controller.client import EXCHANGES
 from paceline_node.controller.context import ControllerSettings
 from paceline_node.controller.election_reasons import ElectionReason
 from paceline_node.controller.image import Image
+from paceline_node.controller.metadata_store import MetadataStore
+from paceline_node.controller.request_handlers import HANDLED
 from paceline_node.controller.service import Controller
-from paceline_node.controller.state import HANDLED
-from paceline_node.controller.store import MetadataStore
 from tests.unit.controller.bench import CLUSTER, Bench
 from tests.unit.controller.memory_quorum import (
     EagerQuorum,

@@ -30,7 +30,7 @@ from paceline.wire.native.admin import (
 )
 from paceline_node.controller.context import ControllerSettings
 from paceline_node.controller.image import Image
-from paceline_node.controller.records import Config, PartitionRegistration
+from paceline_node.controller.metadata_records import Config, PartitionRegistration
 from tests.unit.controller.bench import TERM, Bench
 from tests.unit.controller.invariants import check_image
 

@@ -19,7 +19,7 @@ from paceline.errors import (
 )
 from paceline.wire.native.users import AlterUser, DeleteUser, NewToken, ScramKey
 from paceline_node.controller.image import Image
-from paceline_node.controller.records import User
+from paceline_node.controller.metadata_records import User
 from paceline_node.settings.counts import USER_TOKENS, USERS
 from tests.unit.controller.bench import CLUSTER, Bench
 

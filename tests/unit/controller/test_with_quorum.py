@@ -19,13 +19,13 @@ from paceline.wire.native.admin import AddVoter, CreateTopic, Done, RemoveVoter
 from paceline.wire.peer.control import HeartbeatRequest, RegisterBrokerResponse
 from paceline_node.controller.context import ControllerSettings
 from paceline_node.controller.image import Image
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.controller.quorum import Quorum, QuorumSettings
 from paceline_node.controller.raft_store import RaftStore, write_bootstrap
 from paceline_node.controller.raft_types import Member, MemberId
 from paceline_node.controller.service import Controller
-from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env, Network
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.controller.bench import CLUSTER, Bench, uuid_of
 from tests.unit.controller.memory_quorum import VirtualHost
 

@@ -8,9 +8,9 @@ import pytest
 
 from paceline.errors import GroupNotFound, UnknownMember
 from paceline_node.detailed_errors import NotOwner, Regression, StaleGeneration
+from paceline_node.groups.committed_offsets import Commit
 from paceline_node.groups.cursus_groups import CursusMember, CursusMembership, cursus_key
 from paceline_node.groups.limits import GroupLimits
-from paceline_node.groups.offsets import Commit
 from tests.unit.groups.desk import Desk
 
 KEY = cursus_key("g", "t")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline_node.groups.offsets import Commit, OffsetRule
+from paceline_node.groups.committed_offsets import Commit, OffsetRule
 from tests.unit.groups.consumers import KEY, Crew, pings, stable, starts
 
 # --- where reading begins -------------------------------------------------------------------------

@@ -18,10 +18,10 @@ from paceline.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
+from paceline_node.groups.committed_offsets import Commit
 from paceline_node.groups.kafka_rounds import Joined, Synced, SyncRequest
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
-from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Protocol
 from tests.unit.groups.desk import Desk
 from tests.unit.groups.members import DELAY_S, KEY, Client, request, settle, value_of

@@ -21,13 +21,13 @@ from paceline.errors import (
     UnknownMember,
 )
 from paceline_node.groups import kafka_answers, kafka_barrier, kafka_group, kafka_settling
+from paceline_node.groups.committed_offsets import Commit, OffsetRule
 from paceline_node.groups.kafka_barrier import Barrier
 from paceline_node.groups.kafka_group import KafkaGroup
 from paceline_node.groups.kafka_roster import Roster
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Round, Synced, SyncRequest
 from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.records import Group, Member, Protocol
 from paceline_node.state_machines.machine import Deferred
 from tests.unit.broken_rules import assert_found

@@ -14,10 +14,10 @@ from paceline.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
+from paceline_node.groups.committed_offsets import Commit
 from paceline_node.groups.kafka_answers import AT_ONCE
 from paceline_node.groups.kafka_rounds import Synced
 from paceline_node.groups.limits import GroupLimits
-from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Phase
 from paceline_node.state_machines.machine import Deferred
 from tests.unit.groups.desk import Desk

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.wire.message import Utf8
+from paceline_node.groups.committed_offsets import Commit, OffsetRule
 from paceline_node.groups.inspection import Inspection
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
-from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.records import Pending, PendingKey, pending_entry
 from tests.unit.groups.desk import Desk
 

@@ -8,9 +8,9 @@ from sys import getsizeof
 import pytest
 
 from paceline.errors import GroupFull
+from paceline_node.groups.committed_offsets import Commit, OffsetRule
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
-from paceline_node.groups.offsets import Commit, OffsetRule
 from tests.unit.groups.desk import Desk
 
 MOST = 100

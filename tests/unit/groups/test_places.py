@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import GroupFull
+from paceline_node.groups.committed_offsets import Commit, OffsetRule
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
-from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.v1_groups import MemberRef
 from tests.unit.groups.desk import Desk
 

@@ -6,7 +6,7 @@ import pytest
 
 from paceline.errors import RebalanceInProgress
 from paceline.wire.consumer_protocol import Assignment
-from paceline_node.groups.offsets import Commit, OffsetRule
+from paceline_node.groups.committed_offsets import Commit, OffsetRule
 from paceline_node.groups.records import Phase
 from tests.unit.groups.desk import Desk
 from tests.unit.groups.members import DELAY_S, KEY, Client

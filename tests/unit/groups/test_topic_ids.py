@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from paceline.errors import GroupNotFound, IllegalGeneration, UnknownTopicOrPartition
+from paceline_node.groups.committed_offsets import Commit, OffsetRule
 from paceline_node.groups.cursus_groups import CursusMember, cursus_key
-from paceline_node.groups.files import entries_of, parse_offsets
 from paceline_node.groups.inspection import Inspection
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.records import (
     Kind,
     Offset,
@@ -22,6 +21,7 @@ from paceline_node.groups.records import (
     offset_entry,
     pending_entry,
 )
+from paceline_node.groups.v1_files import entries_of, parse_offsets
 from paceline_node.groups.v1_groups import MemberRef, v1_key
 from paceline_node.state_machines.machine import Entry
 from tests.unit.groups.consumers import stable

@@ -42,7 +42,7 @@ from paceline_node.env import Env, RealHost
 from paceline_node.security.principals import Policy
 from paceline_node.settings import load
 from paceline_node.storage.layout import DirectoryMeta
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.peers.memory_network import MemoryNetwork
 
 PORTS = {

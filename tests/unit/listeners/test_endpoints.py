@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.types import KAFKA_ENDPOINT, NodeId
 from paceline_node.controller.image import Image
-from paceline_node.controller.records import Endpoint, RegisterBroker, decode_record
+from paceline_node.controller.metadata_records import Endpoint, RegisterBroker, decode_record
 from paceline_node.listeners.kafka.call import LISTENER
 from paceline_node.settings import ListenerKind
 from tests.unit.controller.bench import CLUSTER

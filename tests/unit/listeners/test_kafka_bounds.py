@@ -13,7 +13,7 @@ from paceline_node.client_memory import ClientMemory, Holding, Portion
 from paceline_node.listeners.kafka.frames import FrameReader
 from paceline_node.net.outbox import Outbox
 from paceline_node.net.transport import FilePart, StreamTransport
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 
 MIB = 1024 * 1024
 STALL_S = 10.0

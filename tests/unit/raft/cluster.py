@@ -25,7 +25,7 @@ from paceline_node.controller.raft_types import (
     Start,
 )
 from paceline_node.env import Env
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 
 DELAY_S = 0.001
 SETTINGS = QuorumSettings(timing=RaftTiming.of(heartbeat_ms=100, election_ms=1000))

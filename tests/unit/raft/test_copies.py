@@ -11,8 +11,8 @@ import pytest
 
 from paceline_node.controller.raft_copies import better
 from paceline_node.controller.raft_effects import Effects
+from paceline_node.controller.raft_log_segment import encode_entry, encode_header, merged
 from paceline_node.controller.raft_mark import mark_of
-from paceline_node.controller.raft_segment import encode_entry, encode_header, merged
 from paceline_node.controller.raft_store import (
     MetadataCorrupt,
     RaftStore,
@@ -20,7 +20,7 @@ from paceline_node.controller.raft_store import (
     set_aside,
 )
 from paceline_node.controller.raft_types import Entry, HardState
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.raft.test_store import (
     CLUSTER,
     COPY,

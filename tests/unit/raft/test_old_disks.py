@@ -18,7 +18,7 @@ from paceline_node.controller import raft_mark
 from paceline_node.controller.raft_mark import Promised, PromiseMark, mark_of
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.controller.raft_types import HardState, Start
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.raft.cluster import Cluster, cluster_of
 
 PATH = "metadata"

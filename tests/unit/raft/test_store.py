@@ -11,7 +11,7 @@ from paceline.errors import InconsistentClusterId
 from paceline_cluster.sim.raft.durable import CLUSTER, member, member_id
 from paceline_node.controller.raft_copies import copy_of
 from paceline_node.controller.raft_effects import Effects
-from paceline_node.controller.raft_segment import encode_entry, encode_header
+from paceline_node.controller.raft_log_segment import encode_entry, encode_header
 from paceline_node.controller.raft_store import (
     KEEP_ENTRIES,
     MetadataCorrupt,
@@ -27,7 +27,7 @@ from paceline_node.controller.raft_types import (
     Snapshot,
 )
 from paceline_node.env import is_full
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 
 PATH = "metadata"
 COPY = "metadata.copy"

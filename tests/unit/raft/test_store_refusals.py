@@ -10,7 +10,7 @@ import pytest
 
 from paceline.wire.checksum import crc32c
 from paceline_cluster.sim.raft.durable import CLUSTER
-from paceline_node.controller.raft_segment import (
+from paceline_node.controller.raft_log_segment import (
     HEADER_BYTES,
     encode_header,
     segment_name,
@@ -18,7 +18,7 @@ from paceline_node.controller.raft_segment import (
 from paceline_node.controller.raft_store import KEEP_ENTRIES, MetadataCorrupt, RaftStore
 from paceline_node.controller.raft_types import HardState
 from paceline_node.storage import checkpoint
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.raft.test_store import (
     PATH,
     batch,

@@ -6,7 +6,7 @@ import pytest
 
 from paceline.wire.end_marker import EndMarker, build_end_marker
 from paceline_node.storage import layout
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.torn_tail import Ending
 from tests.unit.replication.test_log_directory import Process, first, key
 from tests.unit.storage.world import batch
 

@@ -14,19 +14,19 @@ from paceline.wire.batch import stamp
 from paceline.wire.frame import Frame
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.replica import FetchedPartition, ReplicaFetch, ReplicaFetched
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.net.frame_bursts import Burst
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
-from paceline_node.replication.admission import Admission
 from paceline_node.replication.fetcher import Fetchers, FetchIdentity
 from paceline_node.replication.partition import Partition, PartitionContext
 from paceline_node.replication.partition_context import PartitionEvents
+from paceline_node.replication.write_admission import Admission
 from paceline_node.settings.topic_config import TopicConfig
 from paceline_node.storage.log import Log
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.opening import create_log
 from paceline_node.storage.partition_file import PartitionIdentity
 from tests.sim.replication.build import broker

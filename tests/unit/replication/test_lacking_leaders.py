@@ -9,7 +9,7 @@ import pytest
 
 from paceline.types import NodeId
 from paceline_cluster.sim.replicas.simlog import SimLog
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.replica import Replica
 from paceline_node.storage.producers import FrozenTable

@@ -12,10 +12,10 @@ from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
 from paceline_node.storage import layout
 from paceline_node.storage.layout import DirectoryMeta, Offsets, PartitionKey
 from paceline_node.storage.log import Log
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.opening import create_log
 from paceline_node.storage.partition_file import PartitionIdentity
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.torn_tail import Ending
 from tests.unit.storage.world import SMALL, batch, env_on, flush
 
 TOPIC = TopicId(UUID(int=0x12345678 << 96))

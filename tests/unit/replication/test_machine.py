@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 
 from paceline.types import NO_NODE, BrokerEpoch, NodeId
 from paceline_cluster.sim.replicas.simlog import SimLog
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.partition_change import Change, change_partition
-from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.fetch_checks import ACCEPTED, FollowerIdentity
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.leader import Proposal

@@ -9,8 +9,8 @@ import pytest
 
 from paceline.types import LeaderEpoch, NodeId
 from paceline_cluster.sim.replicas.simlog import SimLog
+from paceline_node.controller.metadata_records import PartitionRegistration, UnconfirmedTerm
 from paceline_node.controller.partition_change import RECOVERY_UNCLEAN, RECOVERY_UNCONFIRMED
-from paceline_node.controller.records import PartitionRegistration, UnconfirmedTerm
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.refused_cuts import PATIENCE_S
 from paceline_node.replication.replica import Replica

@@ -11,7 +11,7 @@ import pytest
 from paceline_node.replication.repairs import Repairs
 from paceline_node.storage import scrubbing
 from paceline_node.storage.log import Log
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.storage.world import PATH, batch, env_on, new_log
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from paceline.errors import ErrorCode
 from paceline.types import NO_NODE, LeaderEpoch, NodeId
 from paceline_cluster.sim.replicas.simlog import SimLog
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.partition_change import Change, change_partition
-from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.leader import ALREADY_MEMBER
 from paceline_node.replication.registration_gate import RegistrationGate

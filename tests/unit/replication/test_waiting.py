@@ -14,7 +14,11 @@ from paceline.wire.batch import build_batch, validate_client_batches
 from paceline.wire.batch_header import BatchHeader
 from paceline.wire.records import Record
 from paceline_node.net.deadlines import Deadlines
-from paceline_node.replication.pending import PendingProduce, PendingProduces, ProduceResult
+from paceline_node.replication.pending_produces import (
+    PendingProduce,
+    PendingProduces,
+    ProduceResult,
+)
 from paceline_node.replication.sequences import NEW, SequenceFence, judge
 from paceline_node.replication.waiters import AckWatchers, OffsetWaiters
 from paceline_node.storage.producers import ProducerTable

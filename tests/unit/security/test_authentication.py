@@ -12,7 +12,7 @@ import trio
 from paceline.errors import AuthenticationFailed
 from paceline.scram import PLAIN, ScramClient
 from paceline.tokens import RANDOM_BYTES, make_token, read_token
-from paceline_node.controller.records import TokenKey, User
+from paceline_node.controller.metadata_records import TokenKey, User
 from paceline_node.security.attempts import Attempts
 from paceline_node.security.authentication import Authenticator
 from paceline_node.security.principals import Proof

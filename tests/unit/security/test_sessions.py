@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import AuthenticationFailed
-from paceline_node.controller.records import TokenKey, User
+from paceline_node.controller.metadata_records import TokenKey, User
 from paceline_node.security.principals import Principal, Proof
 from paceline_node.security.sessions import Login, Session, Sessions
 from tests.unit.security.test_scram import key_for

@@ -11,7 +11,7 @@ import pytest
 from paceline.errors import AuthorizationFailed
 from paceline.types import NodeId
 from paceline.wire.native.acls import Acl, AclEffect, AclOperation, AclPattern, AclResource
-from paceline_node.controller.records import (
+from paceline_node.controller.metadata_records import (
     AddAcl,
     NoOp,
     RemoveAcl,
@@ -20,7 +20,7 @@ from paceline_node.controller.records import (
     User,
     encode_record,
 )
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.security.principals import (
     ANONYMOUS,
     CLUSTER,

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from paceline.errors import GroupNotFound
+from paceline_node.groups.committed_offsets import Commit, OffsetRule
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.loop_turns import Turns
 from paceline_node.services.groups.group_service import KAFKA, GroupService
 from tests.unit.groups.desk import Desk

@@ -15,13 +15,13 @@ from paceline.types import LeaderEpoch, NodeId, PartitionEpoch, TopicId
 from paceline.wire.peer import transactions as wire
 from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.controller.image import Image
-from paceline_node.controller.records import (
+from paceline_node.controller.metadata_records import (
     PartitionRegistration,
     RemoveTopic,
     Topic,
     encode_record,
 )
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.groups.keys import GROUPS_TOPIC
 from paceline_node.services.transactions.transaction_rpc import TransactionRpc
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline_cluster.sim.committed import BatchId, CommittedLog, is_sound
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.storage.world import batch, flush, new_log
 
 ONE, TWO, THREE = (BatchId(n, n + 1, 0, 100 + n) for n in range(3))

@@ -16,12 +16,12 @@ import paceline_node
 from paceline_cluster.sim.fault_model import CALLS, ELSEWHERE, FILES, MEDIA, kind_of
 from paceline_cluster.sim.run import Run
 from paceline_node.env import Disk, File
-from paceline_node.storage import checkpoint, memory
-from paceline_node.storage.memory import MemoryDisk, MemoryFile
+from paceline_node.storage import checkpoint, memory_disk
+from paceline_node.storage.memory_disk import MemoryDisk, MemoryFile
 from tests.sim.node.story import Story, perform, plan_of
 
 ROOT = Path(paceline_node.__file__).parent
-NOT_A_NODE = frozenset(("storage/memory.py", "storage/disk.py", "env.py"))
+NOT_A_NODE = frozenset(("storage/memory_disk.py", "storage/disk.py", "env.py"))
 
 
 def methods(protocol: type) -> set[str]:
@@ -39,7 +39,7 @@ def test_every_call_of_the_disk_has_its_row() -> None:
 
 
 def test_every_operation_that_can_fail_stands_for_a_call() -> None:
-    assert {operation for row in CALLS.values() for operation in row} == set(memory.CALLS)
+    assert {operation for row in CALLS.values() for operation in row} == set(memory_disk.CALLS)
 
 
 async def a_disk() -> tuple[MemoryDisk, MemoryFile]:

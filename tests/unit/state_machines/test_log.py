@@ -11,7 +11,7 @@ from paceline.errors import CorruptMessage
 from paceline.wire.batch import build_batch
 from paceline.wire.records import Record
 from paceline_node.state_machines.topic import PartitionLog
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.reading import LocalSlice
 
 GOOD = (10, 11, 12)

@@ -11,7 +11,7 @@ from paceline_node.storage.cleaner import CleanerLimits, CleanerStatistics, Clea
 from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.storage.world import SMALL, StillHost, content, env_on, flush, new_log
 
 Pair = tuple[bytes | None, bytes | None]

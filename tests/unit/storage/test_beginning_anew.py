@@ -16,7 +16,7 @@ from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.durability import Marked
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.producers import FrozenTable
 from tests.unit.storage.test_compaction_crashes import Stopped, StoppingDisk
 from tests.unit.storage.world import PATH, batch, content, flush, new_log, reopen

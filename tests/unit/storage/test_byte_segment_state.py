@@ -29,7 +29,7 @@ from paceline_node.storage.byte_segment_state import NO_WRITER, level_of, requir
 from paceline_node.storage.checkpoint import read_file
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.producers import ProducerTable
 from paceline_node.storage.verify import Problem, verify_log
 from tests.unit.storage.world import PATH, flush, new_log, reopen

@@ -10,7 +10,7 @@ import pytest
 from paceline.errors import CorruptMessage
 from paceline_node.storage import checkpoint
 from paceline_node.storage.checkpoint import Kind
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 
 
 def test_the_bytes() -> None:

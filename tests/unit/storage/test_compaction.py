@@ -23,16 +23,16 @@ from paceline.wire.batch import (
 )
 from paceline_node.storage import scrubbing
 from paceline_node.storage.cleaner import CleanerLimits, cleanable
+from paceline_node.storage.compacted_sizes import Rewritten
 from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.compaction_file import COPY_NAME, NAME, CompactionState
-from paceline_node.storage.compare import compare_replicas
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.producer_state import ProducerKey, ProducerState
 from paceline_node.storage.producers import FrozenTable
-from paceline_node.storage.removals import Removals
-from paceline_node.storage.rewritten import Rewritten
+from paceline_node.storage.removed_tombstones import Removals
+from paceline_node.storage.replica_comparison import compare_replicas
 from paceline_node.storage.verify import Problem, verify_log
 from tests.unit.storage.keyed import RULES, compact, keyed, keyed_log, last_values, visible
 from tests.unit.storage.world import PATH, StillHost, content, flush, new_log, reopen

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.verify import verify_log
 from tests.unit.storage.keyed import compact, keyed, keyed_log, last_values, visible
 from tests.unit.storage.world import PATH, flush, reopen

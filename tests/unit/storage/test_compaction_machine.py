@@ -19,7 +19,7 @@ from paceline_node.storage.cleaner import CleanerLimits
 from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.producer_state import WINDOW
 from paceline_node.storage.verify import verify_log
 from tests.unit.storage.keyed import compact, keyed, last_values, visible

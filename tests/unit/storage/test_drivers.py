@@ -12,7 +12,7 @@ import trio.testing
 
 from paceline_node.env import Disk
 from paceline_node.storage.disk import RealDisk
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 
 
 @pytest.fixture(params=["real", "memory"])

@@ -19,10 +19,10 @@ from paceline_node.storage.disk import RealDisk, RealFile
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.opening import create_log
 from paceline_node.storage.partition_file import PartitionIdentity
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.torn_tail import Ending
 from tests.unit.storage.world import SMALL, batch, content, env_on, flush, new_log, reopen
 
 # --- full ----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from paceline_node.storage.incarnation import (
     resolve,
     stopped,
 )
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.storage.world import StillHost, env_on
 
 EVERY = list(

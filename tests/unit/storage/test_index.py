@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paceline.errors import CorruptMessage
 from paceline_node.storage.index import OffsetIndex, TimeIndex
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.storage.world import batch, flush, new_log, reopen
 
 entries = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 500)), min_size=1, max_size=30).map(

@@ -14,7 +14,7 @@ from paceline_node.storage import checkpoint, incarnation, layout
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.layout import DirectoryMeta, Offsets
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.opening import create_log
 from paceline_node.storage.partition_file import PartitionIdentity
 from tests.unit.storage.world import batch, env_on

@@ -7,7 +7,7 @@ import pytest
 from paceline.errors import CorruptMessage, OffsetOutOfRange
 from paceline.wire.batch import iter_batches, verify
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.offset_assignment import Appended
 from paceline_node.storage.producers import FrozenTable
 from tests.unit.storage.world import PATH, SMALL, StillHost, batch, content, flush, new_log, reopen

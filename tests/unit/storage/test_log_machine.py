@@ -28,13 +28,13 @@ from hypothesis.stateful import (
 
 from paceline.wire.batch import iter_batches
 from paceline.wire.records import iter_values
-from paceline_node.storage import recovery, scan
+from paceline_node.storage import recovery, segment_scan
 from paceline_node.storage.durability import Durability, SyncTicket
 from paceline_node.storage.epochs import EpochCache
-from paceline_node.storage.evictions import Eviction
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
+from paceline_node.storage.producer_evictions import Eviction
 from paceline_node.storage.producer_state import ProducerKey, key_of_id
 from paceline_node.storage.producers import ProducerTable, read_detail
 from tests.unit.broken_rules import assert_found
@@ -404,7 +404,9 @@ def damage_is_cut_like_a_torn_tail() -> Patch:
 
 
 def checksums_are_not_checked() -> Patch:
-    return mock.patch.object(scan, "batch_crc", lambda data, at, _: scan.read_header(data, at).crc)
+    return mock.patch.object(
+        segment_scan, "batch_crc", lambda data, at, _: segment_scan.read_header(data, at).crc
+    )
 
 
 def truncation_keeps_epochs() -> Patch:

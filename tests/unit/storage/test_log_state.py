@@ -13,10 +13,10 @@ from paceline.errors import CorruptMessage
 from paceline_node.storage import log_state, producer_file
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.opening import open_log
 from paceline_node.storage.recovery_report import RecoveryHints
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.torn_tail import Ending
 from tests.unit.storage.turns import Turns
 from tests.unit.storage.world import PATH, SMALL, batch, env_on, flush, new_log, reopen
 

@@ -7,11 +7,11 @@ import pytest
 from paceline_node.storage import epoch_file
 from paceline_node.storage.durability import Marked
 from paceline_node.storage.epochs import EpochCache, EpochStart
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.opening import open_log
 from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.scrubbing import scrub
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.torn_tail import Ending
 from tests.unit.storage.test_recovery import FIRST, ONE_FILE, bounds, restore, written
 from tests.unit.storage.world import IDENTITY, PATH, batch, env_on, flush, new_log
 

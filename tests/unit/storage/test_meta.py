@@ -11,7 +11,7 @@ from paceline.errors import ConfigurationError
 from paceline.types import NodeId
 from paceline_node.storage import layout
 from paceline_node.storage.layout import META, META_COPY, DirectoryMeta
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 
 META_0 = DirectoryMeta(UUID(int=1), NodeId(4), UUID(int=2))
 

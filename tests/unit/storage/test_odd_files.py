@@ -12,10 +12,10 @@ from paceline.wire.batch import iter_batches
 from paceline_node.storage import checkpoint, damage, scrubbing
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
-from paceline_node.storage.memory import MemoryDisk
-from paceline_node.storage.scan import ScanRules, SegmentScan
-from paceline_node.storage.segment import Boundary
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.log_segment import Boundary
+from paceline_node.storage.memory_disk import MemoryDisk
+from paceline_node.storage.segment_scan import ScanRules, SegmentScan
+from paceline_node.storage.torn_tail import Ending
 from tests.unit.storage.test_recovery import FIRST, ONE_FILE, SMALL, bounds, written
 from tests.unit.storage.test_repair import part, scrub_all, spoil
 from tests.unit.storage.test_repair import written as thirty

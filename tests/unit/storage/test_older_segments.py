@@ -10,8 +10,8 @@ import pytest
 from paceline_node.storage import compaction_file, scrubbing
 from paceline_node.storage.fingerprint import ForeignLog
 from paceline_node.storage.log import Log
-from paceline_node.storage.memory import MemoryDisk
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.memory_disk import MemoryDisk
+from paceline_node.storage.torn_tail import Ending
 from tests.unit.storage.keyed import compact, keyed, last_values, visible
 from tests.unit.storage.world import IDENTITY, PATH, SMALL, StillHost, flush, new_log, reopen
 

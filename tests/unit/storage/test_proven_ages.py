@@ -7,7 +7,7 @@ import pytest
 from paceline_node.storage import scrubbing
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.storage.world import StillHost, batch, new_log, reopen
 
 NOW = 1_700_000_000_000

@@ -13,10 +13,10 @@ from paceline.wire.batch import iter_batches
 from paceline_node.storage.durability import Durability
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.opening import open_log
 from paceline_node.storage.recovery_report import RecoveryHints, RecoveryReport
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.torn_tail import Ending
 from tests.unit.storage.world import PATH, ask, batch, content, env_on, flush, new_log, reopen
 
 ONE_FILE = LogSettings(index_interval_bytes=150, retention_ms=None)

@@ -11,14 +11,14 @@ import trio
 
 from paceline.errors import CorruptMessage, StorageError
 from paceline.wire.batch import iter_batches
-from paceline_node.storage import damage, epoch_file, producer_file, repair, scan, scrubbing
+from paceline_node.storage import damage, epoch_file, producer_file, repair, scrubbing, segment_scan
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.producers import ProducerTable
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.torn_tail import Ending
 from tests.unit.storage.turns import Turns
 from tests.unit.storage.world import batch, content, flush, new_log, reopen
 
@@ -370,7 +370,9 @@ async def steps_of_a_repair(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counte
     spoil(disk, log, *range(3, 20))
     (damaged,) = await scrub_all(disk, log)
     monkeypatch.setattr(repair, "verify", turns.counting(steps["fetched"], repair.verify))
-    monkeypatch.setattr(scan, "batch_crc", turns.counting(steps["checked"], scan.batch_crc))
+    monkeypatch.setattr(
+        segment_scan, "batch_crc", turns.counting(steps["checked"], segment_scan.batch_crc)
+    )
     noted = turns.counting(steps["noted"], ProducerTable.note)
     monkeypatch.setattr(ProducerTable, "note", noted)
     log.producers._forgot_at = log.log_end_offset  # nothing is known of what the repair brings
@@ -386,7 +388,7 @@ async def steps_of_a_repair(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counte
 
 async def test_a_repair_works_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two turns of the loop a few batches are looked at, however many there are."""
-    for module in (scan, repair, producer_file):
+    for module in (segment_scan, repair, producer_file):
         monkeypatch.setattr(module, "SLICE_BATCHES", FEW)
     for what, counts in (await steps_of_a_repair(monkeypatch)).items():
         assert max(counts.values()) <= FEW, (what, counts)
@@ -394,7 +396,7 @@ async def test_a_repair_works_in_slices(monkeypatch: pytest.MonkeyPatch) -> None
 
 async def test_a_repair_that_holds_the_loop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant: no pause, however many batches there are."""
-    for module in (scan, repair, producer_file):
+    for module in (segment_scan, repair, producer_file):
         monkeypatch.setattr(module, "SLICE_BATCHES", 1_000_000)
     for what, counts in (await steps_of_a_repair(monkeypatch)).items():
         assert max(counts.values()) > FEW, (what, counts)

@@ -6,7 +6,7 @@ import pytest
 
 from paceline.wire.batch import iter_batches
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from tests.unit.storage.world import PATH, batch, new_log, reopen
 
 SMALL = LogSettings(segment_bytes=250, index_interval_bytes=150, retention_ms=None)

@@ -15,7 +15,7 @@ from paceline.wire.records import decode_records, encode_headers
 from paceline_node.sequence_numbers import Number, Rule, SequencedRecords, producer_key
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.producers import ProducerTable
 from paceline_node.storage.sequenced_batches import build_batches, expire_batch
 from paceline_node.storage.sequenced_records import select_new, table_key

@@ -14,7 +14,7 @@ from paceline_node.storage import epoch_file
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_file import LogFile, Salvage
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.scrubbing import scrub
 from tests.unit.storage.test_recovery import ONE_FILE
 from tests.unit.storage.world import PATH, batch, content, new_log, reopen

@@ -13,10 +13,10 @@ from paceline.wire.batch import TRANSACTIONAL, iter_batches
 from paceline.wire.records import decode_records
 from paceline_node.storage import checkpoint, compaction_file, producer_file
 from paceline_node.storage.compaction_file import NAME
-from paceline_node.storage.compare import compare_replicas
 from paceline_node.storage.log import Log
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.producers import ProducerNamespace, ProducerTable, read_detail
+from paceline_node.storage.replica_comparison import compare_replicas
 from paceline_node.storage.sequenced_batches import expire_batch
 from paceline_node.storage.verify import verify_log
 from tests.unit.storage.keyed import RULES, compact, keyed

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from paceline_node.storage import damage, verify
-from paceline_node.storage.compare import compare_replicas
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
+from paceline_node.storage.replica_comparison import compare_replicas
 from paceline_node.storage.verify import DumpedBatch, Problem, dump_segment, verify_log
 from tests.unit.storage.world import IDENTITY, PATH, batch, content, new_log
 

@@ -11,14 +11,14 @@ import pytest
 import trio
 
 from paceline_node.storage.durability import Marked
+from paceline_node.storage.durable_marks import DurableMarks
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.layout import PartitionKey
 from paceline_node.storage.log import Log
-from paceline_node.storage.marks import DurableMarks
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.opening import open_log
 from paceline_node.storage.recovery_report import RecoveryHints
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.torn_tail import Ending
 from tests.unit.storage.test_recovery import FIRST, ONE_FILE, bounds, written
 from tests.unit.storage.world import IDENTITY, PATH, batch, env_on, flush, new_log
 

@@ -12,12 +12,12 @@ from paceline_node.env import Disk, Env
 from paceline_node.storage import scrubbing
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.opening import create_log, open_log
 from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.recovery_report import RecoveryHints
-from paceline_node.storage.times import TimesInDoubt
-from paceline_node.storage.torn import Ending
+from paceline_node.storage.time_index_check import TimesInDoubt
+from paceline_node.storage.torn_tail import Ending
 
 PATH = "topics/orders-0.00000000"
 IDENTITY = PartitionIdentity(TopicId(UUID(int=1)), "orders", 0)

@@ -19,15 +19,15 @@ import trio.testing
 
 from paceline.errors import PacelineError
 from paceline_node.groups import context as groups
-from paceline_node.groups import kafka_group, seating
+from paceline_node.groups import kafka_group, member_records
+from paceline_node.groups.committed_offsets import Commit, OffsetBook
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.kafka_roster import Roster
 from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import GroupKey
-from paceline_node.groups.offsets import Commit, OffsetBook
-from paceline_node.groups.pending import PendingOffsets
+from paceline_node.groups.pending_offsets import PendingOffsets
 from paceline_node.groups.topic_ids import TopicIds
-from paceline_node.groups.transactional import TransactionalOffsets
+from paceline_node.groups.transactional_offsets import TransactionalOffsets
 from paceline_node.listeners.kafka import coordinator_errors as errors
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi
 from paceline_node.services.transactions.connection_transactions import ConnectionTransactions
@@ -39,11 +39,11 @@ from paceline_node.transactions import context as transactions
 from paceline_node.transactions import staging
 from tests.unit.groups import (
     test_kafka_groups,
+    test_member_records,
     test_offset_order,
     test_read_topics,
-    test_seating,
     test_topic_ids,
-    test_transactional,
+    test_transactional_offsets,
 )
 from tests.unit.groups.members import KEY
 from tests.unit.groups.test_large_groups import lines_of, rebalance
@@ -147,7 +147,9 @@ RULES = (
     Rule(
         4,
         "who asks for an offset waits for what is pending",
-        lambda: test_transactional.test_what_is_pending_is_committed_or_dropped_at_the_end(True),
+        lambda: test_transactional_offsets.test_what_is_pending_is_committed_or_dropped_at_the_end(
+            True
+        ),
         _set(TransactionalOffsets, "is_pending", lambda *_, **__: False),
     ),
     Rule(
@@ -177,8 +179,8 @@ RULES = (
     Rule(
         14,
         "who comes back writes itself",
-        test_seating.test_a_member_that_comes_back_writes_no_more_than_itself,
-        _set(seating, "is_same", lambda *_: False),
+        test_member_records.test_a_member_that_comes_back_writes_no_more_than_itself,
+        _set(member_records, "is_same", lambda *_: False),
     ),
     Rule(
         15,

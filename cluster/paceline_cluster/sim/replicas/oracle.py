@@ -8,8 +8,8 @@ from paceline.types import NO_NODE, NodeId
 from paceline_cluster.sim.replicas.broker import Pending, SimBroker
 from paceline_cluster.sim.replicas.world import AUTHORITY, TOPIC, Authority, World
 from paceline_node.controller.image import Image
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.partition_change import RECOVERY_UNCONFIRMED
-from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.replica import Replica
 
 Record = tuple[int, int]

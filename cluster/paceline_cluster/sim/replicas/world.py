@@ -16,11 +16,11 @@ from uuid import UUID
 from paceline.errors import PacelineError
 from paceline.types import NodeId
 from paceline.wire.message import Message
-from paceline_node.controller import elections, state
+from paceline_node.controller import elections, request_handlers
 from paceline_node.controller.context import Context, ControllerSettings, Draft, Position
 from paceline_node.controller.image import Image
 from paceline_node.controller.liveness import Sessions
-from paceline_node.controller.records import PartitionRegistration, Record
+from paceline_node.controller.metadata_records import PartitionRegistration, Record
 
 CLUSTER = UUID(int=1)
 TOPIC = "sim"
@@ -123,7 +123,7 @@ class Authority:
             self.sessions,
             lambda: UUID(int=self._ids.getrandbits(128), version=4),
         )
-        outcome = state.handle(sender, request, context)
+        outcome = request_handlers.handle(sender, request, context)
         self._append(outcome.records)
         reply = outcome.reply(Position(self.image.offset, 1))
         self.on_handled(request)

@@ -10,8 +10,8 @@ from paceline.wire.cursus import requests
 from paceline.wire.cursus.errors import CursusError, partition_not_found, quoted
 from paceline.wire.cursus.replies import compact_json, ok
 from paceline.wire.native import admin
-from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
+from paceline_node.listeners.cursus.topic_lookup import TopicLookup
 from paceline_node.security.principals import Operation
 from paceline_node.services.admin.node_status import QuorumView, count_partitions
 from paceline_node.services.topics.cluster_view import BrokerView, TopicView
@@ -24,7 +24,7 @@ class CursusCluster:
     """Answers LIST_CLUSTER, CLUSTER_STATUS and ELECT_LEADER."""
 
     def __init__(
-        self, topics: TopicService, places: Places, quorum: Callable[[], QuorumView]
+        self, topics: TopicService, places: TopicLookup, quorum: Callable[[], QuorumView]
     ) -> None:
         self._topics = topics
         self._places = places

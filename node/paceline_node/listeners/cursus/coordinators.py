@@ -21,8 +21,8 @@ from paceline.wire.cursus.errors import CursusError
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.env import Env
-from paceline_node.listeners.cursus.places import LISTENER, Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
+from paceline_node.listeners.cursus.topic_lookup import LISTENER, TopicLookup
 from paceline_node.services.leader_routing import LeaderRouting
 from paceline_node.services.topics.cluster_view import BrokerView
 
@@ -36,7 +36,7 @@ _NOT_HERE = (NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable)
 class Coordinators:
     """Coordinators are the leaders of internal topics' partitions."""
 
-    def __init__(self, env: Env, places: Places, routing: LeaderRouting) -> None:
+    def __init__(self, env: Env, places: TopicLookup, routing: LeaderRouting) -> None:
         self._env = env
         self._places = places
         self._routing = routing

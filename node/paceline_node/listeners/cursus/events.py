@@ -15,8 +15,8 @@ from paceline.wire.mapping import cursus_of, record_of
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.env import Env
-from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
+from paceline_node.listeners.cursus.topic_lookup import TopicLookup
 from paceline_node.services.event_streams.event_streams import KIND, SnapshotAhead, VersionConflict
 from paceline_node.services.event_streams.open_event_streams import (
     EventStreamService,
@@ -38,7 +38,7 @@ class CursusEvents:
     def __init__(
         self,
         env: Env,
-        places: Places,
+        places: TopicLookup,
         routing: LeaderRouting,
         streams: EventStreamService,
     ) -> None:

@@ -46,8 +46,8 @@ from paceline_node.listeners.cursus.coordinators import (
     Coordinators,
     told_where,
 )
-from paceline_node.listeners.cursus.places import LISTENER, Places
 from paceline_node.listeners.cursus.session import CursusCall, PeerAnswer, Reply, text
+from paceline_node.listeners.cursus.topic_lookup import LISTENER, TopicLookup
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups.cursus_commands import CursusGroup, GroupStatus
 from paceline_node.services.groups.group_service import CURSUS, GroupService
@@ -73,7 +73,7 @@ class CursusGroupCommands:
         self,
         env: Env,
         groups: GroupService,
-        places: Places,
+        places: TopicLookup,
         routing: LeaderRouting,
         coordinators: Coordinators,
     ) -> None:

@@ -35,9 +35,9 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame, CursusReply
 from paceline_node.client_memory import ClientMemory
 from paceline_node.env import Env
+from paceline_node.listeners.cursus.consume import CursusConsume
 from paceline_node.listeners.cursus.errors import as_cursus
 from paceline_node.listeners.cursus.produce import BATCH, CursusProduce
-from paceline_node.listeners.cursus.reads import CursusReads
 from paceline_node.listeners.cursus.session import (
     CursusCall,
     CursusSession,
@@ -118,7 +118,7 @@ class CursusListener:
         env: Env,
         settings: CursusSettings,
         produce: CursusProduce,
-        reads: CursusReads,
+        reads: CursusConsume,
         metrics: Metrics,
         memory: ClientMemory,
     ) -> None:

@@ -17,8 +17,8 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.errors import as_cursus
-from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
+from paceline_node.listeners.cursus.topic_lookup import TopicLookup
 from paceline_node.sequence_numbers import Number, Rule, SequencedRecords, producer_key
 from paceline_node.services.leader_routing import LeaderRouting
 from paceline_node.services.partitions.sequenced_appends import Appended, RecordsWish
@@ -53,7 +53,7 @@ class CursusProduce:
         self,
         env: Env,
         produce: ProduceService,
-        places: Places,
+        places: TopicLookup,
         routing: LeaderRouting,
         limits: ProduceLimits,
     ) -> None:

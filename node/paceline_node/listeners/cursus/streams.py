@@ -17,7 +17,7 @@ from paceline.wire.cursus.frames import KEEPALIVE
 from paceline.wire.cursus.replies import stream_close, stream_out_of_range
 from paceline.wire.cursus.requests import ReadPlace
 from paceline_node.listeners.cursus.errors import as_cursus
-from paceline_node.listeners.cursus.read import OutOfRange, ReadSource
+from paceline_node.listeners.cursus.record_frames import OutOfRange, ReadSource
 from paceline_node.listeners.cursus.session import FrameSink, text
 
 STOPPED = "stopped"

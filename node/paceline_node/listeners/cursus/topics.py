@@ -24,8 +24,8 @@ from paceline.wire.native import admin
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusEnds, CursusEndsAsked, CursusEndsFound
 from paceline_node.env import Env
-from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, PeerAnswer, Reply, text
+from paceline_node.listeners.cursus.topic_lookup import TopicLookup
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.admin.topic_deletion import TopicDeletion
 from paceline_node.services.event_streams.event_streams import KIND
@@ -59,7 +59,7 @@ class CursusTopics:
         topics: TopicService,
         removal: TopicDeletion,
         offsets: OffsetService,
-        places: Places,
+        places: TopicLookup,
         routing: LeaderRouting,
     ) -> None:
         self._env = env

@@ -37,9 +37,9 @@ from paceline_node.detailed_errors import SequenceReused
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.coordinators import ANSWER_S, Coordinators, told_where
 from paceline_node.listeners.cursus.groups import CursusGroupCommands
-from paceline_node.listeners.cursus.places import LISTENER, Places
 from paceline_node.listeners.cursus.produce import CursusProduce
 from paceline_node.listeners.cursus.session import CursusCall, Outcome, Reply, text
+from paceline_node.listeners.cursus.topic_lookup import LISTENER, TopicLookup
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups.open_group import OpenGroup
 from paceline_node.services.records.produce import ProduceService
@@ -77,7 +77,7 @@ class CursusTransactions:
         env: Env,
         transactions: TransactionService,
         topics: ProduceService,
-        places: Places,
+        places: TopicLookup,
         produce: CursusProduce,
         groups: CursusGroupCommands,
         coordinators: Coordinators,

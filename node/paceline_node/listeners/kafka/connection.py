@@ -36,7 +36,7 @@ from paceline.wire.kafka.records import ProduceRequest, ProduceResponse
 from paceline_node.client_memory import Portion
 from paceline_node.env import RunBlocking
 from paceline_node.listeners.kafka.call import Call, Handlers
-from paceline_node.listeners.kafka.coordinator import Asked, CoordinatorRequests
+from paceline_node.listeners.kafka.driven_requests import Asked, CoordinatorRequests
 from paceline_node.listeners.kafka.errors import message_of
 from paceline_node.listeners.kafka.frames import FrameReader
 from paceline_node.listeners.kafka.login import LOGIN_APIS, KafkaLogin

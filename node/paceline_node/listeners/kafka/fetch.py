@@ -1,7 +1,7 @@
 """Kafka FETCH, LIST_OFFSETS and OFFSET_FOR_LEADER_EPOCH.
 
 An answer's records are ranges of segment files as they lie there, except where this protocol's
-readers could not make sense of them (``convert.py``).
+readers could not make sense of them (``batch_conversion.py``).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from paceline.errors import (
 from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, OffsetSpec
 from paceline.wire.kafka import records as wire
 from paceline_node.env import Env
+from paceline_node.listeners.kafka.batch_conversion import Converter, Wanted
 from paceline_node.listeners.kafka.call import Call
-from paceline_node.listeners.kafka.convert import Converter, Wanted
+from paceline_node.listeners.kafka.compacted_gaps import ReadOn
 from paceline_node.listeners.kafka.errors import code_of
-from paceline_node.listeners.kafka.read_on import ReadOn
 from paceline_node.loop_turns import Turns
 from paceline_node.net.transport import FilePart
 from paceline_node.services.awaited_answer import Answer

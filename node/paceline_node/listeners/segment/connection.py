@@ -33,7 +33,7 @@ from paceline.wire.segment.server import (
 from paceline_node.client_memory import Holding
 from paceline_node.env import Env
 from paceline_node.listeners.segment.appends import Appends
-from paceline_node.listeners.segment.beside import Beside
+from paceline_node.listeners.segment.concurrent_requests import Beside
 from paceline_node.listeners.segment.limits import ConnectionLimits, Inflight, NodeBudget
 from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.requests import SegmentRequests

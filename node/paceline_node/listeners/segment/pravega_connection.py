@@ -20,7 +20,7 @@ from paceline.wire.segment.faults import ReplyCode, SegmentProtocolError
 from paceline.wire.segment.framing import SegmentMessage
 from paceline.wire.segment.requests import Request, RequestReader, Unsupported
 from paceline_node.env import Env
-from paceline_node.listeners.segment.beside import Beside
+from paceline_node.listeners.segment.concurrent_requests import Beside
 from paceline_node.listeners.segment.limits import ConnectionLimits, Inflight, NodeBudget
 from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.pravega_appends import Append, PravegaAppends, TransientBudget

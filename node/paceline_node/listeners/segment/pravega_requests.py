@@ -31,7 +31,7 @@ from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.pravega_appends import PravegaAppends
 from paceline_node.listeners.segment.pravega_errors import reply_to
 from paceline_node.listeners.segment.pravega_tables import TableRequests
-from paceline_node.listeners.segment.reading import (
+from paceline_node.listeners.segment.tail_reads import (
     LEAST_READ_BYTES,
     MAX_READ_REPLY_BYTES,
     TailReads,

@@ -21,7 +21,7 @@ from paceline_node.listeners.segment.appends import LISTENER, Appends
 from paceline_node.listeners.segment.errors import MOVED, reply_to
 from paceline_node.listeners.segment.limits import RequestTimes
 from paceline_node.listeners.segment.outbox import SegmentOutbox
-from paceline_node.listeners.segment.reading import (
+from paceline_node.listeners.segment.tail_reads import (
     LEAST_READ_BYTES,
     MAX_READ_REPLY_BYTES,
     TailReads,

@@ -13,7 +13,7 @@ from paceline.wire.native.acls import (
     DeleteAcls,
 )
 from paceline.wire.native.admin import Done
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.security.acls import check, described
 from paceline_node.security.principals import Operation, Policy, Principal
 from paceline_node.services.authorization.authorizer import Authorizer

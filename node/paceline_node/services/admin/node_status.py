@@ -11,9 +11,9 @@ from paceline.wire.native.data import BrokerInfo, CertificateStanding, StatusRep
 from paceline.wire.peer.control import Address
 from paceline_node.controller.image import Broker, Image
 from paceline_node.controller.lifecycle import BrokerState, Lifecycle
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
-from paceline_node.replication.hosted import PartitionTable
+from paceline_node.replication.hosted_partitions import PartitionTable
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.admin import damage_view
 from paceline_node.services.authorization.authorizer import Authorizer

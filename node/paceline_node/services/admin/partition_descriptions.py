@@ -8,7 +8,7 @@ from paceline.errors import ErrorCode, NotLeader, PacelineError, UnknownTopicOrP
 from paceline.types import NO_EPOCH, NO_NODE
 from paceline.wire.native import data
 from paceline_node.controller.image import TopicImage
-from paceline_node.controller.records import PartitionRegistration
+from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.loop_turns import Turns
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal

@@ -11,9 +11,9 @@ from paceline.types import NodeId
 from paceline.values import dataclass
 from paceline.wire.native.admin import RoleSet, SetRole
 from paceline_node.controller.client import ControllerClient
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
-from paceline_node.replication.hosted import PartitionTable
+from paceline_node.replication.hosted_partitions import PartitionTable
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.authorization.authorizer import Authorizer

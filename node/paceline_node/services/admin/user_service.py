@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from paceline.errors import PolicyViolation
 from paceline.wire.native.admin import Done
 from paceline.wire.native.users import AlterUser, DeleteUser, MechanismInfo, TokenInfo, UserInfo
-from paceline_node.controller.records import User
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_records import User
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.controller.users import altered
 from paceline_node.security.principals import Operation, Policy, Principal, Proof
 from paceline_node.services.authorization.authorizer import Authorizer

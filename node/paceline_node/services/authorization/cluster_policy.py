@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from paceline.wire.native.acls import Acl
-from paceline_node.controller.records import User
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_records import User
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.security.acls import AclRules, Asker, needed
 from paceline_node.security.principals import (
     ANONYMOUS,

@@ -19,7 +19,7 @@ from paceline.types import Acks, Isolation, OffsetSpec
 from paceline.wire.batch import read_header, verify
 from paceline.wire.records import Record, decode_records, encode_headers
 from paceline_node.env import Env
-from paceline_node.replication.lookups import find_offset
+from paceline_node.replication.offset_lookups import find_offset
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.sequence_numbers import Number, SequencedRecords
 from paceline_node.services.awaited_answer import Answer

@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeVar
 from paceline.errors import GroupNotFound
 from paceline.types import NodeId
 from paceline.wire.cursus.wildcards import TopicWildcards, is_pattern
+from paceline_node.groups.committed_offsets import Commit
 from paceline_node.groups.cursus_groups import CursusGroups, CursusMember, CursusMembership
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.groups.offsets import Commit
 from paceline_node.groups.store import GroupStore
 from paceline_node.services.groups.open_group import OpenGroup
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from paceline.wire.coordinator.messages import PositionsResponse, RegisterRequest
+from paceline_node.groups.committed_offsets import Commit
 from paceline_node.groups.driven_groups import Registered
 from paceline_node.groups.driven_state import Channel
 from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.offsets import Commit
 from paceline_node.services.groups.open_group import GroupMember, OpenGroup
 
 

@@ -18,7 +18,7 @@ from paceline.types import TopicId, is_internal_topic
 from paceline.wire.coordinator.messages import BEGIN_AT_EARLIEST, BEGIN_AT_LATEST
 from paceline_node.controller.group_topics import Lists
 from paceline_node.controller.image import Image
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.groups.driven_reading import Reading
 from paceline_node.groups.driven_rounds import Beginning
 from paceline_node.groups.driven_state import Plan, RoundsDue

@@ -14,7 +14,7 @@ from paceline.types import LeaderEpoch, NodeId, is_internal_topic
 from paceline.wire.cursus.wildcards import TopicWildcards, is_pattern
 from paceline_node.controller.group_topics import topics_of
 from paceline_node.controller.image import Broker
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.groups.cursus_groups import cursus_key
 from paceline_node.groups.driven_groups import coordinator_key

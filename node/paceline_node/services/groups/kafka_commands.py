@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from paceline.errors import ErrorCode
+from paceline_node.groups.committed_offsets import Commit
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
-from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Protocol
 from paceline_node.services.groups.open_group import GroupMember, OpenGroup
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from paceline.errors import ErrorCode
+from paceline_node.groups.committed_offsets import Commit
 from paceline_node.groups.keys import TopicAndNumber
-from paceline_node.groups.offsets import Commit
 
 _MAX_OFFSET = 2**63 - 1
 

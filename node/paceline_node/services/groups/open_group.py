@@ -9,11 +9,11 @@ from uuid import UUID
 
 from paceline.types import NodeId
 from paceline_node.controller.image import Broker
+from paceline_node.groups.committed_offsets import Commit, OffsetRule
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import Description, Inspection
 from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey, TopicAndNumber
-from paceline_node.groups.offsets import Commit, OffsetRule
-from paceline_node.groups.pieces import pieces
+from paceline_node.groups.offset_pieces import pieces
 from paceline_node.groups.store import GroupStore
 from paceline_node.loop_turns import Turns
 from paceline_node.sliced_work import Work

@@ -12,11 +12,11 @@ from paceline.wire.frame import Frame
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.bounds import Bounds, BoundsAsked, BoundsFound
 from paceline.wire.peer.names import PartitionName
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.groups.keys import TopicAndNumber
 from paceline_node.peers.server import Session
-from paceline_node.replication.hosted import PartitionTable
-from paceline_node.replication.lookups import find_offset
+from paceline_node.replication.hosted_partitions import PartitionTable
+from paceline_node.replication.offset_lookups import find_offset
 from paceline_node.services.leader_routing import LeaderRouting
 
 _AT_ONCE = 10_000

@@ -18,7 +18,7 @@ from paceline.errors import (
     UnknownTopicOrPartition,
 )
 from paceline.types import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId, TopicId, is_internal_topic
-from paceline_node.replication.hosted import PartitionTable
+from paceline_node.replication.hosted_partitions import PartitionTable
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.authorization.authorizer import Authorizer

@@ -15,10 +15,10 @@ from paceline.types import Compression, Isolation
 from paceline.wire.batch import BatchHeader, verify
 from paceline.wire.records import Record, decode_records
 from paceline_node.env import Env
-from paceline_node.replication.older_reads import read_older
+from paceline_node.replication.older_tier_reads import read_older
 from paceline_node.replication.partition import Partition
 from paceline_node.storage.reading import LocalSlice
-from paceline_node.storage.tiers import InOlderTier
+from paceline_node.storage.tiered_storage import InOlderTier
 from paceline_node.storage.transactions import AbortedTransaction, is_aborted
 
 _INLINE_BYTES = 64 * 1024

@@ -24,13 +24,13 @@ from paceline.values import dataclass
 from paceline_node.env import Env
 from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadline, Deadlines
-from paceline_node.replication.older_reads import read_older
+from paceline_node.replication.older_tier_reads import read_older
 from paceline_node.replication.partition import Partition, ReadResult
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.partitions.partition_access import PartitionAccess, Refused
 from paceline_node.services.partitions.readable_topic import ReadableTopic
 from paceline_node.sliced_work import Work, at_once
-from paceline_node.storage.tiers import InOlderTier
+from paceline_node.storage.tiered_storage import InOlderTier
 
 __all__ = [
     "FetchLimits",

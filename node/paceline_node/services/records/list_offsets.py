@@ -14,8 +14,8 @@ import trio
 from paceline.errors import PacelineError
 from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, OffsetSpec
 from paceline_node.loop_turns import Turns
-from paceline_node.replication import lookups
-from paceline_node.replication.lookups import FoundOffset, TimesNotKnown
+from paceline_node.replication import offset_lookups
+from paceline_node.replication.offset_lookups import FoundOffset, TimesNotKnown
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.partitions.partition_access import PartitionAccess, Refused
@@ -109,7 +109,9 @@ class OffsetService:
         OffsetNotAvailable while a new leader may not say yet what is committed."""
         self._records.permit(principal, Operation.DESCRIBE, topic)
         partition = self._records.leader(topic, number)
-        stable = lookups.find_offset(partition, OffsetSpec.LATEST, Isolation.READ_COMMITTED).offset
+        stable = offset_lookups.find_offset(
+            partition, OffsetSpec.LATEST, Isolation.READ_COMMITTED
+        ).offset
         return Ends(
             partition.log_start_offset, stable, partition.high_watermark, partition.log_end_offset
         )
@@ -133,7 +135,7 @@ class OffsetService:
 
 def _look_up(partition: Partition, query: Query, isolation: Isolation) -> FoundOffset:
     if query.spec == OffsetSpec.EPOCH_END:
-        return lookups.epoch_end(partition, query.epoch)
+        return offset_lookups.epoch_end(partition, query.epoch)
     if query.spec == OffsetSpec.AHEAD:
-        return lookups.ahead(partition, query.after_offset, query.ahead_bytes)
-    return lookups.find_offset(partition, query.spec, isolation)
+        return offset_lookups.ahead(partition, query.after_offset, query.ahead_bytes)
+    return offset_lookups.find_offset(partition, query.spec, isolation)

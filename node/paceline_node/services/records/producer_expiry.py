@@ -17,7 +17,7 @@ from paceline.errors import PacelineError
 from paceline.types import Acks
 from paceline.wire.batch import ProducerNamespace, read_header
 from paceline_node.env import Env
-from paceline_node.replication.hosted import PartitionTable
+from paceline_node.replication.hosted_partitions import PartitionTable
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.awaited_answer import Answer
 from paceline_node.services.segments.segment_service import SegmentService

@@ -12,7 +12,7 @@ from paceline.errors import (
     UnknownTopicOrPartition,
 )
 from paceline.types import OffsetSpec, is_internal_topic
-from paceline_node.replication.lookups import find_offset
+from paceline_node.replication.offset_lookups import find_offset
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.authorization.authorizer import Authorizer

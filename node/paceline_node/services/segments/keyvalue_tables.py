@@ -23,7 +23,7 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.control import CreateInternalTopicRequest
 from paceline.wire.peer.tables import TableAnswer, TableOperation, TableRequest
 from paceline_node.controller.client import ControllerClient
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.keyvalue.machine import TableMachine
 from paceline_node.keyvalue.records import TABLES_TOPIC

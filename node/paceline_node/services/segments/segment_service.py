@@ -20,7 +20,7 @@ from paceline.wire.native.admin import Done as AdminDone
 from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
 from paceline.wire.segment.names import SegmentPlace
 from paceline_node.env import Env
-from paceline_node.replication.hosted import PartitionTable
+from paceline_node.replication.hosted_partitions import PartitionTable
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.authorization.authorizer import Authorizer

@@ -17,8 +17,8 @@ from paceline.wire.message import Message
 from paceline.wire.native import admin
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.image import Image, TopicImage
-from paceline_node.controller.records import PartitionRegistration
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_records import PartitionRegistration
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.authorization.admin_permissions import permissions_for

@@ -20,7 +20,7 @@ from paceline.errors import CorruptMessage, DuplicateSequence, NotEnoughReplicas
 from paceline.wire.batch_header import BatchHeader
 from paceline.wire.end_marker import EndMarker, is_end_marker, read_end_marker
 from paceline_node.env import Env
-from paceline_node.replication.lookups import find_offset
+from paceline_node.replication.offset_lookups import find_offset
 from paceline_node.replication.partition import Partition
 from paceline_node.storage.producer_state import ProducerState
 from paceline_node.storage.reading import LogSlice

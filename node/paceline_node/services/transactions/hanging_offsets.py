@@ -17,7 +17,7 @@ import trio
 from paceline.errors import PacelineError
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GroupKey
-from paceline_node.groups.pending import PendingOffsets
+from paceline_node.groups.pending_offsets import PendingOffsets
 from paceline_node.groups.records import Pending, PendingKey
 from paceline_node.services.transactions.transaction_rpc import TransactionRpc
 from paceline_node.state_machines.topic import StateTopic

@@ -15,7 +15,7 @@ import structlog
 from paceline.errors import PacelineError
 from paceline.types import LeaderEpoch
 from paceline.wire.peer.names import PartitionName
-from paceline_node.replication.hosted import PartitionTable
+from paceline_node.replication.hosted_partitions import PartitionTable
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.services.awaited_answer import Answer

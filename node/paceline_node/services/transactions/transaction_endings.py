@@ -47,7 +47,7 @@ from paceline.errors import (
 from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.peer import transactions as wire
 from paceline.wire.peer.names import GroupName, PartitionName
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.services.transactions.ending_signal import EndingSignal
 from paceline_node.services.transactions.existing_partitions import still_there

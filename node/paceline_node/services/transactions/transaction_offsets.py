@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline_node.groups.offsets import Commit
+from paceline_node.groups.committed_offsets import Commit
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups.group_service import GroupService
 from paceline_node.services.groups.kafka_commands import KafkaGroup

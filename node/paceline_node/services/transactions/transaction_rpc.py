@@ -27,20 +27,20 @@ from paceline.wire.peer import transactions as wire
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.controller.image import Image
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
+from paceline_node.groups.committed_offsets import Commit
 from paceline_node.groups.cursus_groups import CursusMember
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC, GroupKey, partition_of
+from paceline_node.groups.offset_pieces import pieces
 from paceline_node.groups.offset_shares import UNKNOWN
-from paceline_node.groups.offsets import Commit
-from paceline_node.groups.pieces import pieces
-from paceline_node.groups.transactional import Ticket
+from paceline_node.groups.transactional_offsets import Ticket
 from paceline_node.net.framestream import Payload
 from paceline_node.peers.auth import Lane
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
-from paceline_node.replication.hosted import PartitionTable
+from paceline_node.replication.hosted_partitions import PartitionTable
 from paceline_node.replication.partition import ProduceResult
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.services.awaited_answer import Answer

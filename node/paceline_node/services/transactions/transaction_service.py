@@ -31,7 +31,7 @@ from paceline.types import is_internal_topic
 from paceline.wire.peer import transactions as wire
 from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.controller.image import Broker, Image
-from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
