@@ -21,6 +21,9 @@ from tests.spark.queries import Job, Topics
 
 __all__ = ["pytest_runtest_makereport"]
 
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Little of what runs once or twice is worth compiling by Java's second compiler. Both cores have
+other things to do than collecting garbage."""
 CHECKS = ("log.retention_check_ms=100", "log.compaction_check_ms=200")
 
 
@@ -90,11 +93,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.local.dir": str(warehouse),
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "1",
-            # Little of what runs once or twice is worth compiling: not by Spark, and not by Java's
-            # second compiler. Both cores have other things to do than collecting garbage.
+            # Nor by Spark.
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         },
     )
     yield session
