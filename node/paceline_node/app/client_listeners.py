@@ -108,6 +108,7 @@ class ClientListeners:
             metrics=metrics,
             compressors=compressors,
             memory=self._memory,
+            authenticator=self._authenticator,
         )
         self._pages = NodePages(
             settings,

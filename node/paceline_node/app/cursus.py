@@ -29,6 +29,7 @@ from paceline_node.listeners.cursus.topic_lookup import TopicLookup
 from paceline_node.listeners.cursus.topics import CursusTopics
 from paceline_node.listeners.cursus.transactions import CursusTransactions
 from paceline_node.observe.metrics import Metrics
+from paceline_node.security.authentication import Authenticator
 from paceline_node.services.admin.topic_deletion import TopicDeletion
 from paceline_node.services.broker_services import BrokerServices
 from paceline_node.services.event_streams.event_streams import EventStreams
@@ -55,6 +56,7 @@ def make_cursus(
     metrics: Metrics,
     compressors: Sequence[CursusCompressor],
     memory: ClientMemory,
+    authenticator: Authenticator,
 ) -> CursusListener:
     """The listener with all that answers its requests."""
     cursus = settings.cursus
@@ -80,6 +82,8 @@ def make_cursus(
         reads,
         metrics,
         memory,
+        authenticator,
+        is_closed=lambda: services.acls.is_guarded,
     )
     topics = CursusTopics(env, services.topics, removal, services.offsets, places, routing)
     _serve_topics(

@@ -79,7 +79,7 @@ class Login(enum.Enum):
     REQUIRED = "required"
 
 
-LOGIN_KINDS = (ListenerKind.KAFKA, ListenerKind.NATIVE, ListenerKind.HTTP)
+LOGIN_KINDS = (ListenerKind.KAFKA, ListenerKind.NATIVE, ListenerKind.CURSUS, ListenerKind.HTTP)
 """Whose protocol lets clients log in; of http it is the native one over WebSocket."""
 
 

@@ -317,7 +317,7 @@ def test_coordinator_is_an_older_name_of_kafka() -> None:
         ("kafka://h:1?login=yes", "expected login=optional|required"),
         (
             "v1://h:1?login=required",
-            "expected login=optional|required, for kafka or native or http",
+            "expected login=optional|required, for kafka or native or cursus or http",
         ),
         ("v1+tls://h:1?client_auth=yes", "expected client_auth=none|optional|required"),
         ("v1+tls://h:1?client_auth=required&tls=optional", "who need not encrypt"),

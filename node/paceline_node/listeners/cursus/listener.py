@@ -37,6 +37,7 @@ from paceline_node.client_memory import ClientMemory
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.consume import CursusConsume
 from paceline_node.listeners.cursus.errors import as_cursus
+from paceline_node.listeners.cursus.login import CursusLogin
 from paceline_node.listeners.cursus.produce import BATCH, CursusProduce
 from paceline_node.listeners.cursus.session import (
     CursusCall,
@@ -53,7 +54,8 @@ from paceline_node.listeners.cursus.streams import StreamTable
 from paceline_node.listeners.serving import Client, forwarded
 from paceline_node.net.transport import Transport, transport_for
 from paceline_node.observe.metrics import OK, Metrics
-from paceline_node.security.principals import Principal, Proof, node_principal
+from paceline_node.security.authentication import Authenticator
+from paceline_node.security.principals import node_principal
 from paceline_node.settings.cursus import CursusSettings as CursusDefaults
 from paceline_node.settings.limits import LimitSettings
 
@@ -121,7 +123,11 @@ class CursusListener:
         reads: CursusConsume,
         metrics: Metrics,
         memory: ClientMemory,
+        authenticator: Authenticator,
+        is_closed: Callable[[], bool],
     ) -> None:
+        self._authenticator = authenticator
+        self._is_closed = is_closed
         self._env = env
         self._settings = settings
         self._memory = memory
@@ -176,7 +182,8 @@ class CursusListener:
     async def serve(self, stream: trio.abc.Stream, client: Client) -> None:
         """Serve one connection to its end; owns and closes ``stream``. A broken connection is the
         client's affair and ends quietly."""
-        session = CursusSession(client.principal, account=client.account)
+        login = CursusLogin(self._authenticator, self._is_closed, client)
+        session = CursusSession(client.principal, account=client.account, login=login)
         settings = self._settings
         source = FrameSource(
             stream,
@@ -190,13 +197,17 @@ class CursusListener:
         async with stream, trio.open_nursery() as nursery:
             nursery.start_soon(_write, sink, transport_for(stream), nursery.cancel_scope)
             try:
-                await self._converse(session, source, sink)
+                await self._converse(session, login, source, sink)
             except* (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass  # as it is, or wrapped by the tasks of a stream
+            finally:
+                login.close()
             await sink.settle()
             nursery.cancel_scope.cancel("the connection ended")
 
-    async def _converse(self, session: CursusSession, source: FrameSource, sink: FrameSink) -> None:
+    async def _converse(
+        self, session: CursusSession, login: CursusLogin, source: FrameSource, sink: FrameSink
+    ) -> None:
         body = await self._next_frame(source)
         while body is not None:
             arrived = self._env.now()
@@ -206,7 +217,10 @@ class CursusListener:
                 return
             if isinstance(found, Command) and isinstance(found.request, requests.Stream):
                 call = self._call(found, session, body, arrived)
-                body = await self._stream(found.request, call, source, sink)
+                with trio.move_on_at(login.ends_at) as lifetime:
+                    body = await self._stream(found.request, call, source, sink)
+                if lifetime.cancelled_caught:
+                    return
                 continue
             if isinstance(found, Command) and type(found.request) in self._runs:
                 run = await self._run_of(found, source)
@@ -235,7 +249,8 @@ class CursusListener:
         try:
             found, size = await self._parse(body)
             source.unpacked(size)
-            return self._authenticated(found, session)
+            await _identify(found, session)
+            return found
         except CursusError as error:
             await sink.send(text(error.line(classed=session.classed)))
             return None
@@ -260,18 +275,6 @@ class CursusListener:
                 lambda: _weighed(read_frame(body, words, compressors))
             )
         return _command_or_batch(found), size
-
-    def _authenticated(
-        self, found: CursusBatch | Command, session: CursusSession
-    ) -> CursusBatch | Command:
-        """Credentials on a command are the connection's from then on."""
-        if isinstance(found, Command) and found.credentials is not None:
-            self._identify(session, found.credentials)
-        return found
-
-    def _identify(self, session: CursusSession, credentials: requests.Credentials) -> None:
-        """While nobody's credentials are checked, everybody is who they say."""
-        session.principal = Principal(credentials.principal, Proof.NONE)
 
     async def _answer(
         self,
@@ -501,11 +504,23 @@ class CursusListener:
         return text(ok(protocol_version=_VERSION, **fields))
 
     async def _auth(self, request: requests.Auth, call: CursusCall) -> Reply:
-        self._identify(call.session, request.credentials)
         return text(ok(principal=request.credentials.principal, authenticated=True))
 
     async def _help(self, _: requests.Help, call: CursusCall) -> Reply:
         return text(ok(commands=",".join(sorted(self._settings.commands))))
+
+
+async def _identify(found: CursusBatch | Command, session: CursusSession) -> None:
+    """Credentials on a command, AUTH or any other, are the connection's from then on."""
+    login = session.login
+    assert login is not None
+    word = BATCH
+    if isinstance(found, Command):
+        word = found.word
+        if found.credentials is not None:
+            await login.identify(found.credentials)
+    login.require(word)
+    session.principal, session.account = login.client.principal, login.client.account
 
 
 def _command_or_batch(found: CursusBatch | CommandText) -> CursusBatch | Command:

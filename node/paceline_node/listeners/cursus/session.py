@@ -13,6 +13,7 @@ from paceline.values import dataclass
 from paceline.wire.cursus.frames import FrameReader, framed
 from paceline.wire.message import Message
 from paceline_node.client_memory import Holding, Portion
+from paceline_node.listeners.cursus.login import CursusLogin
 from paceline_node.net.deadlines import arrival_s
 from paceline_node.net.outbox import Outbox
 from paceline_node.security.principals import Principal
@@ -48,11 +49,13 @@ PeerAnswer = tuple[Message, bytes]
 @dataclass(slots=True)
 class CursusSession:
     """What one connection's requests are judged by. ``features`` are those it has negotiated,
-    ``account`` is whom quotas count them for, ``acted`` which transactions they were of."""
+    ``account`` is whom quotas count them for, ``acted`` which transactions they were of.
+    ``login`` says who it is; None for what another node has judged."""
 
     principal: Principal
     features: frozenset[str] = frozenset()
     account: str = ""
+    login: CursusLogin | None = None
     acted: ConnectionTransactions = field(default_factory=ConnectionTransactions)
 
     @property

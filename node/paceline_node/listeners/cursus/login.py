@@ -1,0 +1,100 @@
+"""Who the client of one Cursus connection is (DESIGN 5.11).
+
+The protocol has one way to say it: a name and one text, on AUTH or on any other command. What is
+shown on every command is looked at once.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+
+import trio
+
+from paceline.errors import AuthenticationFailed
+from paceline.wire.cursus.errors import CursusError, quoted
+from paceline.wire.cursus.requests import Credentials
+from paceline_node.listeners.serving import Client
+from paceline_node.security.attempts import TOO_MANY
+from paceline_node.security.authentication import Authenticator
+from paceline_node.security.principals import Principal, Proof
+from paceline_node.security.scram import REFUSED
+from paceline_node.security.sessions import Login, Session
+
+FREE = frozenset({"PROTOCOL_INFO", "NEGOTIATE", "AUTH", "HELP", "EXIT"})
+"""What is answered to who has yet to say who he is, on a listener that wants that."""
+_LONGEST_S = 3.0
+"""Clients give up after 5 s: who would be made to wait for longer is refused."""
+_TOKEN_CHARACTERS = 4096
+
+
+class CursusLogin:
+    """Of one connection. ``is_closed``: whether names have to be proved. ``client`` is who it is
+    so far."""
+
+    def __init__(
+        self, authenticator: Authenticator, is_closed: Callable[[], bool], client: Client
+    ) -> None:
+        self.client = client
+        self._stranger = client
+        self._authenticator = authenticator
+        self._is_closed = is_closed
+        self._session: Session | None = None
+        self._shown = b""
+        self.ends_at = float("inf")
+        """When it has to show its credentials again."""
+
+    def require(self, word: str) -> None:
+        """Raise CursusError where a command is not for who has not said who he is."""
+        if trio.current_time() >= self.ends_at:
+            self._become(self._stranger, None, b"")
+        is_missing = self.client.must_log_in and self.client.principal.proof is Proof.NONE
+        if is_missing and word not in FREE:
+            raise CursusError("authentication_required", f"command={word}")
+
+    async def identify(self, credentials: Credentials) -> None:
+        """Take what a client says who it is. Raises CursusError, and it stays who it was."""
+        if not (self._is_closed() or self.client.must_log_in):
+            # Nobody's credentials are checked, and everybody is who they say.
+            name = Principal(credentials.principal, Proof.NONE)
+            self.client = replace(self._stranger, principal=name)
+            return
+        shown = sha256(f"{credentials.principal}\0{credentials.token}".encode()).digest()
+        is_same = self._session is not None and hmac.compare_digest(shown, self._shown)
+        if is_same and trio.current_time() < self.ends_at:
+            return
+        try:
+            login = await self._checked(credentials)
+            session = self._authenticator.sessions.enter(login, self.client.end)
+        except AuthenticationFailed as error:
+            raise _failed("" if str(error) == REFUSED else str(error)) from None
+        self._become(replace(self._stranger, principal=login.principal), session, shown)
+        self.ends_at = trio.current_time() + (login.lifetime_ms / 1000 or float("inf"))
+
+    async def _checked(self, credentials: Credentials) -> Login:
+        client = self._stranger
+        if not (client.is_encrypted or client.is_loopback):
+            raise _failed("this listener needs TLS for it: others would see the token")
+        if len(credentials.token) > _TOKEN_CHARACTERS:
+            raise _failed()
+        with trio.move_on_after(_LONGEST_S):
+            return await self._authenticator.password(
+                credentials.principal, credentials.token, client.source
+            )
+        raise AuthenticationFailed(TOO_MANY)
+
+    def _become(self, client: Client, session: Session | None, shown: bytes) -> None:
+        self.close()
+        self.client, self._session, self._shown = client, session, shown
+        self.ends_at = float("inf")
+
+    def close(self) -> None:
+        """The connection ends, or is another one's."""
+        self._authenticator.sessions.leave(self._session)
+
+
+def _failed(why: str = "") -> CursusError:
+    reason = f" reason={quoted(why)}" if why else ""
+    return CursusError("authentication_failed", f"mechanism=PLAIN{reason}")
