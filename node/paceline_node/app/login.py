@@ -32,8 +32,8 @@ def make_authenticator(
     )
 
     def image_changed(old: Image, new: Image) -> None:
-        if new.users is not old.users:
-            authenticator.sessions.users_changed(new.users)
+        if new.users is not old.users or new.is_guarded != old.is_guarded:
+            authenticator.sessions.users_changed(new.users, is_guarded=new.is_guarded)
 
     store.subscribe(image_changed)
     return authenticator

@@ -17,7 +17,7 @@ from paceline_node.http.pages import Scrapes, metrics_page, standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, PageMaker, StreamHandler
 from paceline_node.listeners.cursus.listener import CursusListener
 from paceline_node.listeners.native.listener import NativeService
-from paceline_node.listeners.serving import Client
+from paceline_node.listeners.serving import Client, soon
 from paceline_node.observe.metric_types import Family
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.security.origins import BrowserCheck
@@ -83,7 +83,7 @@ class NodePages:
                     memory=memory,
                     is_encrypted=is_encrypted,
                     must_log_in=must_log_in,
-                    end=scope.cancel,
+                    end=soon(scope),
                 )
                 await self._native.serve(stream, client)
 

@@ -22,6 +22,17 @@ from paceline_node.security.acls import host_of
 from paceline_node.security.principals import ANONYMOUS, Principal, Proof
 from paceline_node.settings import Listener, Login
 
+_LAST_ANSWERS_S = 1.0
+
+
+def soon(scope: trio.CancelScope) -> Callable[[], None]:
+    """What ends a connection whose scope that is (:attr:`Client.end`)."""
+
+    def end() -> None:
+        scope.deadline = min(scope.deadline, trio.current_time() + _LAST_ANSWERS_S)
+
+    return end
+
 
 def _do_nothing() -> None:
     """There is no connection that could end."""
@@ -32,7 +43,8 @@ class Client:
     """Who is on the other side of a connection: address for logs, whether it is this machine, as
     whom its requests are judged, what the node's memory it holds is charged to, whether others
     could listen, and whether it may do nothing before it has proved who it is. ``end`` ends the
-    connection, at once; once it has ended it does nothing."""
+    connection within a second, in which what it has asked for is answered; later it does nothing.
+    """
 
     name: str
     is_loopback: bool
@@ -132,7 +144,7 @@ async def serve_clients(
                 memory.holding(kind, client.address, scope.cancel) as held,
             ):
                 must_log_in = bound.config.login is Login.REQUIRED
-                asks = replace(client, memory=held, must_log_in=must_log_in, end=scope.cancel)
+                asks = replace(client, memory=held, must_log_in=must_log_in, end=soon(scope))
                 await handle(stream, asks)
 
     await serve(

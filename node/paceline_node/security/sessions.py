@@ -53,10 +53,11 @@ Find = Callable[[str], UserView | None]
 class Session:
     """One log-in of one connection. ``end`` ends the connection, and may be called late."""
 
-    __slots__ = ("end", "login")
+    __slots__ = ("end", "is_over", "login")
 
     def __init__(self, login: Login, end: Callable[[], None]) -> None:
         self.login = login
+        self.is_over = False
         self.end = end
 
 
@@ -71,9 +72,9 @@ class Sessions:
         """Keep one, until :meth:`leave`. Raises AuthenticationFailed where what was shown is worth
         nothing any more: an exchange takes its time."""
         name = login.principal.name
-        if not _holds(login, self._find(name)):
-            raise AuthenticationFailed(f"user {name!r} was deleted, or what it logs in with")
         session = Session(login, end)
+        if not _holds(session, self._find(name)):
+            raise AuthenticationFailed(f"user {name!r} was deleted, or what it logs in with")
         self._by_name[name].add(session)
         return session
 
@@ -88,25 +89,29 @@ class Sessions:
             if not found:
                 del self._by_name[name]
 
-    def users_changed(self, users: Mapping[str, UserView]) -> None:
+    def users_changed(self, users: Mapping[str, UserView], *, is_guarded: bool = True) -> None:
         """End those whose user is gone, or what it logged in with. Another password is none that
-        is gone, as in Kafka: it is asked for when a log-in is repeated."""
+        is gone, as in Kafka: it is asked for when a log-in is repeated. In a cluster that is not
+        guarded any more they end when it is again: whoever deletes the last user is answered."""
         for name in list(self._by_name):
             user = users.get(name)
-            over = [each for each in self._by_name[name] if not _holds(each.login, user)]
-            if over:
+            over = [each for each in self._by_name[name] if not _holds(each, user)]
+            for each in over:
+                each.is_over = True
+            if over and is_guarded:
                 structlog.get_logger().info(
                     "connections end, for what they logged in with is gone",
                     user=name,
                     connections=len(over),
                 )
-            for each in over:
-                self.leave(each)
-                each.end()
+                for each in over:
+                    self.leave(each)
+                    each.end()
 
 
-def _holds(login: Login, user: UserView | None) -> bool:
-    if user is None:
+def _holds(session: Session, user: UserView | None) -> bool:
+    login = session.login
+    if user is None or session.is_over:
         return False
     if login.principal.proof is Proof.TOKEN:
         return any(each.token_id == login.token_id for each in user.tokens)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
-from paceline.client import Client, ClientLogin, ClientSettings, connect
+from paceline.client import Client, ClientLogin, ClientSettings, ClientTls, connect
 from paceline.errors import AuthenticationFailed
 from paceline.wire.kafka import sasl
+from tests.integration.node.certificates import Certificates
 from tests.integration.node.kafka_client import KafkaClient
 from tests.integration.node.nodes import HANG_S, RunningNode, lone_node
 from tests.integration.node.secured import ONE
 from tests.integration.node.test_kafka_login import METADATA, PASSWORD, log_in
+from tests.integration.node.test_native_login import ask_for_ever
 
 NAMES = ("root", "alice", "bob")
 
@@ -99,3 +102,24 @@ async def test_a_native_consumer_that_waits_ends_with_its_user(
                 await anext(waits)
         async with bob.producer() as producer:
             await producer.send("t", b"v")
+
+
+async def test_who_revokes_his_own_token_is_told_so(tmp_path: Path) -> None:
+    """And is let in no more."""
+    certificates = Certificates(tmp_path)
+    flags = {**ONE, **certificates.settings, "security.super_users": "root"}
+    async with lone_node(tmp_path, flags, tls=("native",)) as node:
+        settings = ClientSettings(tls=ClientTls(authority=certificates.authority))
+        async with connect(node.native, settings) as anybody:
+            await anybody.admin.users.create("root", PASSWORD, iterations=4096)
+        file = tmp_path / "secret"
+        file.write_text(PASSWORD)
+        login = ClientLogin(username="root", password_file=str(file), mechanism="PLAIN")
+        settings = replace(settings, login=login)
+        async with connect(node.native, settings) as root:
+            token = await root.admin.users.make_token("root")
+        file.write_text(token)
+        async with connect(node.native, settings) as root:
+            await root.admin.users.revoke("root", [token.split(".")[1]])
+            with trio.fail_after(HANG_S), pytest.raises(AuthenticationFailed):
+                await ask_for_ever(root)

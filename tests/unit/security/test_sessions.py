@@ -49,6 +49,15 @@ def test_those_end_whose_proof_is_gone(after: tuple[User, ...], ended: list[str]
     assert world.become(*after) == ended, "each once"
 
 
+def test_in_an_open_cluster_they_end_when_it_is_closed_again() -> None:
+    """Even if the new user has the name of the one that is gone."""
+    world = World(User("ann", (KEY,)))
+    world.enter(BY_PASSWORD, "password")
+    world.sessions.users_changed({}, is_guarded=False)
+    assert world.ended == []
+    assert world.become(User("ann", (OTHER,))) == ["password"]
+
+
 def test_who_left_is_not_ended() -> None:
     world = World(User("ann", (KEY,)))
     session = world.enter(BY_PASSWORD, "password")
