@@ -1,4 +1,5 @@
-"""TLS of the client: which files it goes by. What is done with them: ``client/encrypted.py``."""
+"""TLS of the client: which files it goes by. What is done with them:
+``client/tls_connection.py``."""
 
 from __future__ import annotations
 

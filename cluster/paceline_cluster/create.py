@@ -22,7 +22,7 @@ from uuid import UUID
 from paceline.errors import ConfigurationError
 from paceline.types import NodeId
 from paceline.values import dataclass
-from paceline_cluster import authority, node_config, state
+from paceline_cluster import certificate_authority, node_config, state
 from paceline_cluster.errors import BadSetting, Refused
 from paceline_cluster.node_config import NodePlan
 from paceline_cluster.ports import BASE_PORTS, HOST, NodePorts
@@ -43,7 +43,7 @@ KEPT = frozenset(
         state.NODE_CONFIG_FILE,
         state.NODE_LOG_FILE,
         state.CLUSTER_KEY_FILE,
-        authority.FOLDER,
+        certificate_authority.FOLDER,
         "LOCK",
     }
 )
@@ -63,7 +63,7 @@ class ClusterSpec:
         nodes = []
         for plan in self.nodes:
             folder = plan.data_dir or _folder(directory, plan)
-            nodes.append(replace(plan, tls=folder / authority.FOLDER))
+            nodes.append(replace(plan, tls=folder / certificate_authority.FOLDER))
         return replace(self, nodes=tuple(nodes))
 
 
@@ -123,11 +123,11 @@ async def create(directory: Path, spec: ClusterSpec) -> ClusterState:
     BadSetting naming every setting that is wrong, before anything is made."""
     is_encrypted = any(plan.tls is not None for plan in spec.nodes)
     if is_encrypted:
-        authority.require_library()
+        certificate_authority.require_library()
     for plan in spec.nodes:
         _check(directory, plan, spec)
     _begin(directory)
-    tls = authority.make(directory) if is_encrypted else None
+    tls = certificate_authority.make(directory) if is_encrypted else None
     key = directory / state.CLUSTER_KEY_FILE
     state.write_file(key, secrets.token_hex(SECRET_BYTES) + "\n", mode=0o600)
     entries = [_write_node(directory, plan, spec) for plan in spec.nodes]
@@ -214,7 +214,9 @@ def _write_node(directory: Path, plan: NodePlan, spec: ClusterSpec) -> NodeEntry
         state.write_file(folder / state.CLUSTER_KEY_FILE, secret, mode=0o600)
     if plan.tls is not None:
         hosts = dict.fromkeys([*LOCAL, *(host for host, _ in plan.listeners.values())])
-        authority.certify(directory, folder / authority.FOLDER, plan.id, tuple(hosts))
+        certificate_authority.certify(
+            directory, folder / certificate_authority.FOLDER, plan.id, tuple(hosts)
+        )
     entry = NodeEntry(
         id=plan.id,
         dir=folder,

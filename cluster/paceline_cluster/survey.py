@@ -20,7 +20,7 @@ from paceline.values import dataclass
 from paceline.wire.native.data import CertificateStanding, RangeStanding, StatusReply
 from paceline_cluster import processes
 from paceline_cluster.log_lines import last_complaint
-from paceline_cluster.nodecalls import ask_status, ask_to_stop
+from paceline_cluster.node_calls import ask_status, ask_to_stop
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
 

@@ -11,7 +11,7 @@ from paceline.errors import ErrorCode, PacelineError
 from paceline.wire.cursus.errors import CODES, RETRYABLE
 from paceline.wire.v1.errors import V1Code
 from paceline_cluster import errors as launcher
-from paceline_cluster.cli.exits import exit_code_for
+from paceline_cluster.cli.exit_codes import exit_code_for
 from paceline_cluster.cli.failures import code_of
 from paceline_cluster.errors import ClusterError, Exit
 

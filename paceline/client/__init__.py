@@ -6,18 +6,17 @@ Programs import from here (or from ``paceline`` itself); scripts without an even
 
 from paceline.assignors.registry import Assignor
 from paceline.client.admin import Admin, ClusterDescription
+from paceline.client.batch_portion import Portion
 from paceline.client.batching import BatchMetadata, RecordMetadata
 from paceline.client.client import Client, connect
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord
 from paceline.client.consumer import Consumer
 from paceline.client.coordinated_consumer import CoordinatedConsumer
-from paceline.client.driven import DrivenSettings
+from paceline.client.driven_membership import DrivenSettings
 from paceline.client.endpoint import Endpoint
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_consumer import GroupConsumer
 from paceline.client.group_settings import GroupSettings, RebalanceListener
-from paceline.client.hands import GroupMember
-from paceline.client.portion import Portion
 from paceline.client.position import Position
 from paceline.client.producer import Delivery, Producer
 from paceline.client.segment_reader import SegmentReader
@@ -31,6 +30,7 @@ from paceline.client.settings import (
 )
 from paceline.client.sinks import Sinks
 from paceline.client.transactional import TransactionalProducer
+from paceline.client.uncommitted_records import GroupMember
 from paceline.login import ClientLogin
 from paceline.tls import ClientTls
 from paceline.wire.native.acls import (

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 from paceline.client import acl_admin as trio_acl_admin
 from paceline.client import admin as trio_admin
+from paceline.client import batch_portion as trio_portion
 from paceline.client import client as trio_client
 from paceline.client import consumer as trio_consumer
 from paceline.client import group_admin as trio_group_admin
 from paceline.client import group_settings
-from paceline.client import portion as trio_portion
 from paceline.client import producer as trio_producer
 from paceline.client import sequenced as trio_sequenced
 from paceline.client import sinks as trio_sinks
@@ -37,11 +37,11 @@ from paceline.client.blocking_consumers import (
     RebalanceListener,
     Relay,
 )
+from paceline.client.blocking_facade import Facade, Open, blocking_twin
 from paceline.client.blocking_segments import SegmentReader, Segments, SegmentWriter
 from paceline.client.client import Bootstrap
 from paceline.client.consumer import Subscription
-from paceline.client.driven import DrivenSettings
-from paceline.client.facade import Facade, Open, blocking_twin
+from paceline.client.driven_membership import DrivenSettings
 from paceline.client.fetcher import OutOfRange
 from paceline.client.loop_thread import Held, LoopThread
 from paceline.client.position import Position

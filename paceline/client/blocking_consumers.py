@@ -11,12 +11,12 @@ from paceline.client import consumer as trio_consumer
 from paceline.client import coordinated_consumer as trio_coordinated
 from paceline.client import group_consumer as trio_group
 from paceline.client import group_settings
+from paceline.client.blocking_facade import Open, blocking_twin
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord
-from paceline.client.facade import Open, blocking_twin
-from paceline.client.hands import GroupMember
 from paceline.client.loop_thread import Held, LoopThread
 from paceline.client.position import Position
 from paceline.client.shared_consumer import SharedConsumer
+from paceline.client.uncommitted_records import GroupMember
 from paceline.errors import CorruptMessage, UnsupportedCompression
 from paceline.types import TopicPartition
 

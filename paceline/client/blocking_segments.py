@@ -9,7 +9,7 @@ from uuid import UUID
 from paceline.client import segment_reader as trio_reader
 from paceline.client import segment_writer as trio_writer
 from paceline.client import segments as trio_segments
-from paceline.client.facade import Facade, Open, blocking_twin
+from paceline.client.blocking_facade import Facade, Open, blocking_twin
 from paceline.client.loop_thread import Held, LoopThread
 from paceline.client.segment_writer import SegmentWriterSettings
 

@@ -13,8 +13,7 @@ import trio
 from paceline.client.admin import Admin
 from paceline.client.consumer import Consumer, Subscription
 from paceline.client.coordinated_consumer import CoordinatedConsumer
-from paceline.client.driven import DrivenSettings
-from paceline.client.encrypted import dial_for
+from paceline.client.driven_membership import DrivenSettings
 from paceline.client.endpoint import Endpoint, parse_bootstrap
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_consumer import CLOSE_S, GroupConsumer
@@ -24,7 +23,6 @@ from paceline.client.pool import ConnectionPool
 from paceline.client.position import Position
 from paceline.client.producer import Producer
 from paceline.client.retry import Backoff
-from paceline.client.scope import open_scope
 from paceline.client.segments import Segments
 from paceline.client.sender import Sender
 from paceline.client.sequenced import SequencedWriter
@@ -34,7 +32,9 @@ from paceline.client.settings import (
     ProducerSettings,
     TransactionalSettings,
 )
+from paceline.client.single_error_nursery import open_scope
 from paceline.client.sinks import Sinks
+from paceline.client.tls_connection import dial_for
 from paceline.client.transactional import TransactionalProducer
 from paceline.client.transport import Dial, dial_tcp
 from paceline.errors import ConfigurationError

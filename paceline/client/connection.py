@@ -16,8 +16,8 @@ from uuid import UUID
 import trio
 
 from paceline.client.endpoint import DEFAULT_PORT, Endpoint
-from paceline.client.scope import open_scope
 from paceline.client.settings import ClientSettings
+from paceline.client.single_error_nursery import open_scope
 from paceline.client.transport import Bytes, Dial, StreamTransport, Transport, dial_error
 from paceline.errors import (
     AuthenticationFailed,

@@ -13,8 +13,8 @@ from paceline.client.offsets import OffsetFinder
 from paceline.client.pool import ConnectionPool
 from paceline.client.position import Position
 from paceline.client.retry import Backoff
-from paceline.client.scope import open_scope
 from paceline.client.settings import ConsumerSettings
+from paceline.client.single_error_nursery import open_scope
 from paceline.errors import (
     CorruptMessage,
     InvalidRequest,

@@ -8,7 +8,7 @@ import trio
 
 from paceline.client.coordinator import Coordinator
 from paceline.client.coordinator_link import dialled
-from paceline.client.driven import DIAL_S, Driven, DrivenSettings
+from paceline.client.driven_membership import DIAL_S, Driven, DrivenSettings
 from paceline.client.endpoint import Endpoint
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_settings import RebalanceListener
@@ -16,9 +16,9 @@ from paceline.client.metadata import Metadata
 from paceline.client.pool import ConnectionPool
 from paceline.client.progress import Offsets
 from paceline.client.retry import Backoff
-from paceline.client.scope import open_scope
 from paceline.client.settings import ClientSettings, ConsumerSettings
 from paceline.client.shared_consumer import SharedConsumer
+from paceline.client.single_error_nursery import open_scope
 from paceline.client.transport import Dial
 from paceline.errors import (
     ConnectionLost,

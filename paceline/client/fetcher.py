@@ -22,8 +22,8 @@ from paceline.client.offsets import MISSING_PARTITION_S, OffsetFinder
 from paceline.client.partition_queue import Pauses
 from paceline.client.pool import ConnectionPool, Lane
 from paceline.client.position import Position
-from paceline.client.scope import open_scope
 from paceline.client.settings import ConsumerSettings
+from paceline.client.single_error_nursery import open_scope
 from paceline.errors import (
     ConnectionLost,
     CorruptMessage,
@@ -47,7 +47,7 @@ MAX_FETCHES_PER_NODE = 4
 class OutOfRange(enum.Enum):
     """What to do when the next offset is no longer, or not yet, in the log; in a group also where
     to begin without an offset. LATEST begins only partitions that are as old as the group at their
-    end, newer ones at their start (``newcomers.py``)."""
+    end, newer ones at their start (``new_partitions.py``)."""
 
     FAIL = "fail"
     EARLIEST = "earliest"

@@ -10,18 +10,18 @@ from paceline.client.consumed import ConsumedBatch
 from paceline.client.coordinator import Coordinator
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_settings import GroupSettings, RebalanceListener
-from paceline.client.hands import GroupMember, Hands
 from paceline.client.membership import Membership
 from paceline.client.metadata import Metadata
-from paceline.client.newcomers import Newcomers
+from paceline.client.new_partitions import NewPartitions
 from paceline.client.pool import ConnectionPool
 from paceline.client.position import Position
 from paceline.client.progress import Offsets
 from paceline.client.retry import Backoff
-from paceline.client.scope import open_scope
 from paceline.client.settings import ClientSettings, ConsumerSettings
 from paceline.client.shared_consumer import SharedConsumer
-from paceline.client.starts import Specs
+from paceline.client.single_error_nursery import open_scope
+from paceline.client.start_offsets import Specs
+from paceline.client.uncommitted_records import GroupMember, UncommittedRecords
 from paceline.errors import (
     ErrorCode,
     IllegalGeneration,
@@ -86,9 +86,9 @@ class GroupConsumer(SharedConsumer):
         self._settings = membership
         self._listener = listener
         self._taken_as: GroupMember | None = None
-        self._hands = Hands()
+        self._hands = UncommittedRecords()
         self._topics = tuple(topics)
-        self._newcomers = Newcomers(
+        self._newcomers = NewPartitions(
             self._coordinator, metadata, timeout_s=membership.rebalance_timeout_s
         )
         self._begun: dict[TopicPartition, int] = {}

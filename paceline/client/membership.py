@@ -20,7 +20,7 @@ from paceline.client.coordinator import Coordinator
 from paceline.client.group_settings import GroupSettings
 from paceline.client.metadata import Metadata
 from paceline.client.retry import Backoff
-from paceline.client.scope import open_scope
+from paceline.client.single_error_nursery import open_scope
 from paceline.errors import (
     ErrorCode,
     IllegalGeneration,

@@ -8,6 +8,7 @@ from types import NoneType
 import trio
 
 from paceline.client.accumulator import Accumulator, Columns
+from paceline.client.batch_portion import Portion
 from paceline.client.batching import (
     Batch,
     BatchMetadata,
@@ -16,7 +17,6 @@ from paceline.client.batching import (
     estimated_size,
 )
 from paceline.client.metadata import Metadata
-from paceline.client.portion import Portion
 from paceline.client.sender import Sender
 from paceline.client.settings import ProducerSettings
 from paceline.errors import BufferFull, Closed, InvalidRecord, PacelineError

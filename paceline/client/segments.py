@@ -14,11 +14,11 @@ import trio
 
 from paceline.client.endpoint import Endpoint
 from paceline.client.retry import Backoff
-from paceline.client.scope import open_scope
 from paceline.client.segment_link import M, Moved, SegmentLink, open_link
 from paceline.client.segment_reader import SegmentReader
 from paceline.client.segment_writer import SegmentWriter, SegmentWriterSettings, Use
 from paceline.client.settings import ClientSettings
+from paceline.client.single_error_nursery import open_scope
 from paceline.client.transport import Dial
 from paceline.errors import (
     ConfigurationError,

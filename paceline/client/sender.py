@@ -22,8 +22,8 @@ from paceline.client.metadata import Leader, Metadata
 from paceline.client.partition_queue import PartitionQueue
 from paceline.client.pool import ConnectionPool, Lane
 from paceline.client.retry import Backoff
-from paceline.client.scope import open_scope
 from paceline.client.settings import ProducerSettings
+from paceline.client.single_error_nursery import open_scope
 from paceline.client.transport import Bytes
 from paceline.errors import (
     ConnectionLost,

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import trio
 
-from paceline.client.asking import Asking
-from paceline.client.claims import Claims
+from paceline.client.committable_offsets import CommittableOffsets
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord
 from paceline.client.consumer import Consumer, Subscription
 from paceline.client.coordinator import Coordinator
 from paceline.client.fetcher import OutOfRange, PartitionReader
+from paceline.client.hang_detection import Asking
 from paceline.client.metadata import Metadata
 from paceline.client.offsets import MISSING_PARTITION_S
 from paceline.client.pool import ConnectionPool
@@ -20,7 +20,7 @@ from paceline.client.position import Position
 from paceline.client.progress import Offsets, Progress
 from paceline.client.retry import Backoff, retrying
 from paceline.client.settings import ConsumerSettings
-from paceline.client.starts import Specs, Starts
+from paceline.client.start_offsets import Specs, StartOffsets
 from paceline.errors import (
     ErrorCode,
     IllegalGeneration,
@@ -78,7 +78,7 @@ class SharedConsumer(Consumer):
         self._backoff = backoff
         self._timeout_s = timeout_s
         self._progress = Progress()
-        self._claims = Claims()
+        self._claims = CommittableOffsets()
         self._due = math.inf
         """When the program's time for what it has in hand is over."""
         self.taken_after = 0
@@ -86,7 +86,7 @@ class SharedConsumer(Consumer):
         self._moving = True
         self._handed_back = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._starts = Starts(
+        self._starts = StartOffsets(
             self._finder,
             backoff,
             isolation=isolation,

@@ -21,13 +21,13 @@ import trio
 
 from paceline.client.batching import Identity
 from paceline.client.coordinator import Coordinator, TransactionCoordinator
-from paceline.client.hands import GroupMember
 from paceline.client.metadata import Metadata
 from paceline.client.pool import ConnectionPool
 from paceline.client.producer import Producer
 from paceline.client.retry import Backoff
 from paceline.client.sender import Sender
 from paceline.client.settings import ClientSettings, TransactionalSettings
+from paceline.client.uncommitted_records import GroupMember
 from paceline.errors import (
     Closed,
     InvalidProducerEpoch,

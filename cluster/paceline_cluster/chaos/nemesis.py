@@ -22,7 +22,7 @@ from paceline_cluster.chaos.workload import COPIES_TOPIC
 from paceline_cluster.checker import events
 from paceline_cluster.errors import ClusterError
 from paceline_cluster.faulty.fleet import Fleet
-from paceline_cluster.nodecalls import ask_metadata
+from paceline_cluster.node_calls import ask_metadata
 from paceline_cluster.survey import Survey
 
 PATIENCE_S = 15.0

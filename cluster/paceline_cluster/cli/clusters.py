@@ -8,13 +8,13 @@ from typing import Any
 import click
 import trio
 
-from paceline_cluster import authority, create, launch, ports, profiles, state
+from paceline_cluster import certificate_authority, create, launch, ports, profiles, state
 from paceline_cluster.cli.complete import complete_clusters
 from paceline_cluster.cli.complete_settings import complete_node_settings
-from paceline_cluster.cli.find import overruled
+from paceline_cluster.cli.find_cluster import overruled
 from paceline_cluster.cli.options import VOTERS_HELP, parse_settings
 from paceline_cluster.cli.output import Printer, Table, output_option
-from paceline_cluster.cli.report import address_table
+from paceline_cluster.cli.survey_report import address_table
 from paceline_cluster.errors import BadState
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
@@ -111,8 +111,12 @@ def certify(
     A node that runs takes new ones over on SIGHUP.
     """
     whole = directory.resolve()
-    folder = whole / f"node-{number}" / authority.FOLDER if out is None else out.resolve()
-    authority.certify(whole, folder, number, tuple(dict.fromkeys([*hosts, *create.LOCAL])))
+    folder = (
+        whole / f"node-{number}" / certificate_authority.FOLDER if out is None else out.resolve()
+    )
+    certificate_authority.certify(
+        whole, folder, number, tuple(dict.fromkeys([*hosts, *create.LOCAL]))
+    )
     _told({"node": number, "folder": str(folder)}, printer)
 
 

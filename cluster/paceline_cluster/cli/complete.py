@@ -14,9 +14,9 @@ from paceline.errors import PacelineError
 from paceline.types import is_internal_topic
 from paceline.wire.native.data import MetadataReply
 from paceline_cluster import profiles
-from paceline_cluster.cli.find import find
+from paceline_cluster.cli.find_cluster import find
 from paceline_cluster.errors import ClusterError
-from paceline_cluster.nodecalls import ask_metadata
+from paceline_cluster.node_calls import ask_metadata
 
 T = TypeVar("T")
 LIMIT_S = 1.0

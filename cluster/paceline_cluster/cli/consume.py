@@ -14,21 +14,21 @@ import click
 from click.core import ParameterSource
 
 from paceline.client import Client, ConsumedBatch, ConsumedRecord, Consumer, OutOfRange, Position
-from paceline.client.scope import open_scope
+from paceline.client.single_error_nursery import open_scope
 from paceline.types import OffsetSpec, TopicPartition
 from paceline.values import dataclass
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.consume_group import PROTOCOLS, GroupReading, Show, read_group
-from paceline_cluster.cli.envelope import ENCODINGS, BadLine, Encode, compile_format, to_data
 from paceline_cluster.cli.filters import Filter, wanted
-from paceline_cluster.cli.find import Address, client_options, find
+from paceline_cluster.cli.find_cluster import Address, client_options, find
+from paceline_cluster.cli.input_records import parse_delimiter
 from paceline_cluster.cli.output import OutputFormat, Printer, output_option
-from paceline_cluster.cli.places import FORMS, parse_place
+from paceline_cluster.cli.record_output import write_all
+from paceline_cluster.cli.record_text import ENCODINGS, BadLine, Encode, compile_format, to_data
 from paceline_cluster.cli.session import with_client
-from paceline_cluster.cli.shape import parse_delimiter
 from paceline_cluster.cli.signals import on_signals
+from paceline_cluster.cli.start_positions import FORMS, parse_place
 from paceline_cluster.cli.topic_names import expanded, is_pattern
-from paceline_cluster.cli.writing import write_all
 from paceline_cluster.errors import BadInput
 
 Render = Callable[[ConsumedBatch, int | None], tuple[bytes, int]]

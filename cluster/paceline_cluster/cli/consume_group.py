@@ -16,8 +16,8 @@ from paceline.client import (
     Position,
     RebalanceListener,
 )
-from paceline.client.scope import open_scope
 from paceline.client.shared_consumer import SharedConsumer
+from paceline.client.single_error_nursery import open_scope
 from paceline.types import TopicPartition
 from paceline.values import dataclass
 from paceline_cluster.cli.output import Printer

@@ -12,7 +12,7 @@ import click
 import trio
 
 from paceline_cluster import launch, profiles, state
-from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.find_cluster import Address, cluster_options, find
 from paceline_cluster.cli.options import STOP_TIMEOUT_S
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.errors import BadState

@@ -18,7 +18,7 @@ import click
 
 from paceline.errors import ErrorCode, PacelineError
 from paceline.values import dataclass
-from paceline_cluster.cli.exits import exit_code_for
+from paceline_cluster.cli.exit_codes import exit_code_for
 from paceline_cluster.cli.output import OutputFormat, Printer
 from paceline_cluster.cli.terminal import sentences
 from paceline_cluster.errors import ClusterError, Exit

@@ -13,7 +13,7 @@ from paceline.errors import GroupNotFound
 from paceline.types import TopicPartition, is_valid_topic_name
 from paceline.values import dataclass
 from paceline_cluster.cli.complete import complete_groups, complete_topics
-from paceline_cluster.cli.find import Address, client_options, find
+from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.group_family import family_options
 from paceline_cluster.cli.group_plan import (
     BadPlan,
@@ -25,8 +25,8 @@ from paceline_cluster.cli.group_plan import (
     to_json,
 )
 from paceline_cluster.cli.output import Printer, Table, output_option
-from paceline_cluster.cli.places import TIMES, parse_time
 from paceline_cluster.cli.session import with_client
+from paceline_cluster.cli.start_positions import TIMES, parse_time
 from paceline_cluster.cli.targets import parse_partition
 from paceline_node.groups.keys import Family, GroupKey
 

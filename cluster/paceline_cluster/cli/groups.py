@@ -18,7 +18,7 @@ from paceline.types import TopicPartition
 from paceline.wire.native.groups import CommittedOffset, GroupDescription, GroupMember
 from paceline_cluster.cli.complete import complete_groups, complete_members
 from paceline_cluster.cli.confirming import confirm
-from paceline_cluster.cli.find import Address, client_options, find
+from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.group_family import FAMILIES, family_options
 from paceline_cluster.cli.group_offsets import offsets
 from paceline_cluster.cli.output import Printer, Table, output_option

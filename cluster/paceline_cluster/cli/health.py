@@ -10,9 +10,9 @@ import click
 import trio
 
 from paceline.errors import PacelineError
-from paceline_cluster.cli.find import Address, ClusterRef, cluster_options, find
+from paceline_cluster.cli.find_cluster import Address, ClusterRef, cluster_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
-from paceline_cluster.cli.report import status_data, status_tables
+from paceline_cluster.cli.survey_report import status_data, status_tables
 from paceline_cluster.errors import Exit, TooLate
 from paceline_cluster.survey import Survey, survey, survey_addresses
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from paceline_cluster.cli.envelope import FORMAT_ESCAPES, BadLine, InputRecord
+from paceline_cluster.cli.record_text import FORMAT_ESCAPES, BadLine, InputRecord
 
 Parse = Callable[[bytes], InputRecord]
 

@@ -14,9 +14,9 @@ from paceline.types import Compression, is_internal_topic
 from paceline.wire.batch_header import COMPRESSION_MASK
 from paceline.wire.records import decode_records
 from paceline_cluster import state
-from paceline_cluster.cli.envelope import to_json_value
-from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.find_cluster import Address, cluster_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
+from paceline_cluster.cli.record_text import to_json_value
 from paceline_cluster.errors import BadInput, Exit
 from paceline_cluster.verification import verify_directories
 from paceline_node.storage.disk import RealDisk

@@ -11,7 +11,7 @@ import trio
 
 from paceline_cluster import state
 from paceline_cluster.cli.complete import complete_nodes
-from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.find_cluster import Address, cluster_options, find
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.log_lines import parsed
 from paceline_cluster.state import NodeEntry

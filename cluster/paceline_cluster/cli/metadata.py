@@ -10,7 +10,7 @@ import trio
 
 from paceline.errors import PacelineError
 from paceline_cluster import forced_quorum, state
-from paceline_cluster.cli.find import cluster_options, find
+from paceline_cluster.cli.find_cluster import cluster_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.errors import ClusterError
 from paceline_cluster.forced_quorum import Found

@@ -18,15 +18,15 @@ from paceline.types import NodeId
 from paceline_cluster import create, launch, processes, state
 from paceline_cluster.cli.complete import complete_nodes, complete_targets
 from paceline_cluster.cli.complete_settings import complete_node_settings
-from paceline_cluster.cli.find import Address, client_options, cluster_options, find
+from paceline_cluster.cli.find_cluster import Address, client_options, cluster_options, find
 from paceline_cluster.cli.options import STOP_TIMEOUT_S
 from paceline_cluster.cli.output import Printer, Table, output_option
-from paceline_cluster.cli.resolve import resolve
+from paceline_cluster.cli.resolve_target import resolve
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.targets import Target, parse_target
 from paceline_cluster.errors import NodeEnded, Refused, TooLate
 from paceline_cluster.launch import Children
-from paceline_cluster.nodecalls import ask_status
+from paceline_cluster.node_calls import ask_status
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
 

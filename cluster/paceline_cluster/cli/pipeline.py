@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.spark.jobs.commands import pipeline
 from paceline.spark.jobs.options import Finder
-from paceline_cluster.cli.find import find
+from paceline_cluster.cli.find_cluster import find
 
 __all__ = ["pipeline"]
 

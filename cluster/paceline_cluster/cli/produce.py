@@ -19,23 +19,23 @@ import click
 import trio
 
 from paceline.client import Producer, ProducerSettings
-from paceline.client.scope import open_scope
+from paceline.client.single_error_nursery import open_scope
 from paceline.errors import MessageTooLarge, PacelineError
 from paceline.types import Acks, Compression
 from paceline.values import dataclass
-from paceline_cluster.cli.acked import AckedFile
+from paceline_cluster.cli.acknowledged_file import AckedFile
 from paceline_cluster.cli.complete import complete_topics
-from paceline_cluster.cli.envelope import BadLine, parse_header_option
+from paceline_cluster.cli.delivery_counts import Tally
 from paceline_cluster.cli.failures import INTERRUPTED, Failure, failure_of, show
-from paceline_cluster.cli.find import Address, ClusterRef, client_options, find
+from paceline_cluster.cli.find_cluster import Address, ClusterRef, client_options, find
 from paceline_cluster.cli.input_format import Parse, compile_input
-from paceline_cluster.cli.lines import STDIN, Lines, read_lines, read_whole
+from paceline_cluster.cli.input_lines import STDIN, Lines, read_lines, read_whole
+from paceline_cluster.cli.input_records import Shape, parse_delimiter
 from paceline_cluster.cli.output import Printer, output_option
-from paceline_cluster.cli.places import parse_time
+from paceline_cluster.cli.record_text import BadLine, parse_header_option
 from paceline_cluster.cli.session import client_of
-from paceline_cluster.cli.shape import Shape, parse_delimiter
 from paceline_cluster.cli.signals import on_signals
-from paceline_cluster.cli.tally import Tally
+from paceline_cluster.cli.start_positions import parse_time
 from paceline_cluster.errors import BadInput, Exit
 
 ACKS = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL}

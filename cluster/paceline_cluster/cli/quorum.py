@@ -12,7 +12,7 @@ import trio
 from paceline.client import Client
 from paceline.types import NodeId
 from paceline_cluster.cli.complete import complete_nodes
-from paceline_cluster.cli.find import Address, client_options, cluster_options, find
+from paceline_cluster.cli.find_cluster import Address, client_options, cluster_options, find
 from paceline_cluster.cli.health import look
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client

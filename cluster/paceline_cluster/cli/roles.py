@@ -11,7 +11,7 @@ from paceline.client import Client
 from paceline.types import NodeId
 from paceline_cluster.cli.complete import complete_nodes, complete_topics
 from paceline_cluster.cli.confirming import confirm
-from paceline_cluster.cli.find import Address, client_options, find
+from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
 

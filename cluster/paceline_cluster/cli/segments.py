@@ -21,12 +21,12 @@ from paceline.client import (
 )
 from paceline.errors import UnknownTopicOrPartition
 from paceline.wire.segment.messages import HEADER_BYTES
-from paceline_cluster.cli.envelope import BadLine, to_json_value
-from paceline_cluster.cli.find import Address, client_options, find
-from paceline_cluster.cli.lines import STDIN, Lines, read_lines
+from paceline_cluster.cli.find_cluster import Address, client_options, find
+from paceline_cluster.cli.input_lines import STDIN, Lines, read_lines
 from paceline_cluster.cli.output import Printer, Table, output_option
+from paceline_cluster.cli.record_output import write_all
+from paceline_cluster.cli.record_text import BadLine, to_json_value
 from paceline_cluster.cli.session import with_client
-from paceline_cluster.cli.writing import write_all
 from paceline_cluster.errors import BadInput, NoSuchSegment
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing import TypeVar
 import trio
 
 from paceline.client import Client, ClientSettings, connect
-from paceline.client.scope import open_scope
+from paceline.client.single_error_nursery import open_scope
 from paceline.errors import (
     ConnectionLost,
     PacelineError,
@@ -18,9 +18,9 @@ from paceline.errors import (
     UnknownTopicOrPartition,
     Unreachable,
 )
-from paceline_cluster.cli.find import Address, ClusterRef
+from paceline_cluster.cli.find_cluster import Address, ClusterRef
 from paceline_cluster.errors import NobodyThere, OtherProtocol
-from paceline_cluster.foreign import protocol_at
+from paceline_cluster.wrong_protocol import protocol_at
 
 T = TypeVar("T")
 

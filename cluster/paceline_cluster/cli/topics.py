@@ -21,7 +21,7 @@ from paceline.wire.native.data import PartitionDescription, TopicDescription, To
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.complete_settings import complete_topic_settings
 from paceline_cluster.cli.confirming import confirm
-from paceline_cluster.cli.find import Address, client_options, find
+from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.topic_names import expanded, is_pattern

@@ -10,7 +10,7 @@ import click
 
 from paceline.client import Client
 from paceline.wire.native.transactions import KAFKA, TransactionListing
-from paceline_cluster.cli.find import Address, client_options, find
+from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
 

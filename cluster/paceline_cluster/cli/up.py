@@ -18,7 +18,7 @@ import trio
 from paceline.values import dataclass
 from paceline_cluster import create, later_listeners, launch, ports, profiles, state
 from paceline_cluster.cli.complete_settings import complete_node_settings
-from paceline_cluster.cli.find import DIRECTORY_VARIABLE, overruled
+from paceline_cluster.cli.find_cluster import DIRECTORY_VARIABLE, overruled
 from paceline_cluster.cli.options import STOP_TIMEOUT_S, VOTERS_HELP, parse_settings
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.errors import Refused
@@ -142,7 +142,7 @@ async def _bring_up(options: UpOptions, children: Children, printer: Printer) ->
                 await _stop_children(options.directory, children)
             raise
     select(options.directory, printer)
-    from paceline_cluster.cli.report import status_data, status_tables
+    from paceline_cluster.cli.survey_report import status_data, status_tables
 
     printer.result(status_data(current, seen), *status_tables(current, seen))
 

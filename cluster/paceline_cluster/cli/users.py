@@ -14,7 +14,7 @@ from paceline.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_HASHES
 from paceline.wire.native.users import UserInfo
 from paceline_cluster.cli.acls import OPEN
 from paceline_cluster.cli.confirming import confirm
-from paceline_cluster.cli.find import Address, client_options, find
+from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.passwords import password_file_option, read_password, write_secret
 from paceline_cluster.cli.session import with_client

@@ -17,7 +17,7 @@ from paceline.types import NO_NODE
 from paceline.wire.native.data import PartitionDescription, PartitionInfo, StatusReply
 from paceline_cluster import ports
 from paceline_cluster.chaos.targets import PartitionView, Picture, parse_target
-from paceline_cluster.nodecalls import ask_metadata, ask_status
+from paceline_cluster.node_calls import ask_metadata, ask_status
 from paceline_cluster.testing.inprocess import in_process
 from paceline_cluster.testing.logtail import LogTail
 from paceline_cluster.testing.nodes import Nodes, Unsupported

@@ -18,7 +18,7 @@ import trio
 from paceline.tls import ClientTls
 from paceline.types import NodeId
 from paceline.values import dataclass
-from paceline_cluster import authority, node_config, ports, state
+from paceline_cluster import certificate_authority, node_config, ports, state
 from paceline_cluster.create import LOCAL, SECRET_BYTES, format_directory
 from paceline_cluster.faulty.control import ControlPage
 from paceline_cluster.faulty.disk import FaultyDisk
@@ -126,7 +126,7 @@ class InProcessNodes:
 
     async def _format(self, node: int, directory_id: UUID, voters: list[Member]) -> None:
         if self.tls is not None:
-            authority.certify(self._directory, self._certificates(node), node, LOCAL)
+            certificate_authority.certify(self._directory, self._certificates(node), node, LOCAL)
         await format_directory(
             self._folder(node),
             cluster_id=self._cluster_id,
@@ -216,7 +216,7 @@ class InProcessNodes:
             life.scope.cancel("it did not stop in time")
 
     def _certificates(self, node: int) -> Path:
-        return self._folder(node) / authority.FOLDER
+        return self._folder(node) / certificate_authority.FOLDER
 
     def _folder(self, node: int) -> Path:
         return self._directory / f"node-{node}"
@@ -236,7 +236,7 @@ async def in_process(
     async with trio.open_nursery() as nursery:
         numbers = iter(ports.free_numbers(count * len(LISTENERS)))
         plan = {node: {name: next(numbers) for name in LISTENERS} for node in range(count)}
-        made = authority.make(directory) if tls else None
+        made = certificate_authority.make(directory) if tls else None
         nodes = InProcessNodes(directory, nursery, plan, settings, policy, made)
         await nodes.format()
         await nursery.start(nodes.mesh.run)

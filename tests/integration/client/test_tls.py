@@ -16,7 +16,7 @@ from paceline.client import (
     blocking,
 )
 from paceline.errors import AuthenticationFailed, PacelineError, RemoteProtocolError
-from paceline_cluster.nodecalls import ask_status
+from paceline_cluster.node_calls import ask_status
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import HANG_S, RunningNode, lone_node
 from tests.integration.node.test_tls import Site, site

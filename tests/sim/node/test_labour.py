@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from paceline.client.claims import Claims
+from paceline.client.committable_offsets import CommittableOffsets
 from paceline.client.progress import Progress
 from paceline.client.shared_consumer import SharedConsumer
 from paceline_cluster.sim.plan import draw
@@ -41,7 +41,7 @@ class Mutant:
 MUTANTS = (
     Mutant("what a program failed on is done", Progress, "drop", _forgets_what_it_drops, 0),
     Mutant("so is what a time-out cut short", SharedConsumer, "may_be_through", lambda _: True, 41),
-    Mutant("what was given up is forgotten", Claims, "owed", lambda *_: [], 6),
+    Mutant("what was given up is forgotten", CommittableOffsets, "owed", lambda *_: [], 6),
     Mutant("automatic commits go behind a program's", Progress, "say", lambda *_: None, 2),
 )
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from paceline.client import Client, ClientSettings, connect
-from paceline.client.scope import open_scope
+from paceline.client.single_error_nursery import open_scope
 from tests.unit.client.broker import Cluster
 
 WALL_MS = 1_700_000_000_000

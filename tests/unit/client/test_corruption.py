@@ -7,7 +7,7 @@ import trio
 
 from paceline.client import ClientSettings, Position
 from paceline.client.consumed import Slice
-from paceline.client.scope import open_scope
+from paceline.client.single_error_nursery import open_scope
 from paceline.errors import CorruptMessage, ErrorCode
 from paceline.wire.batch import CONTROL, build_batch, build_raw_batch, stamp
 from paceline.wire.native.api import NativeApi

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from paceline.client import Endpoint
-from paceline.client.encrypted import dial_for
 from paceline.client.endpoint import parse_bootstrap
+from paceline.client.tls_connection import dial_for
 from paceline.client.transport import dial_tcp
 from paceline.errors import ConfigurationError
 from paceline.tls import VARIABLES, ClientTls

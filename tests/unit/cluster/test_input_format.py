@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paceline.client import ConsumedRecord
-from paceline_cluster.cli.envelope import BadLine, InputRecord, compile_format
 from paceline_cluster.cli.input_format import compile_input
+from paceline_cluster.cli.record_text import BadLine, InputRecord, compile_format
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from paceline.errors import (
     error_for,
 )
 from paceline_cluster.cli import main as cli
-from paceline_cluster.cli.exits import exit_code_for
+from paceline_cluster.cli.exit_codes import exit_code_for
 from paceline_cluster.cli.failures import failure_of
 from paceline_cluster.errors import BadSetting, Exit, NoSuchNode, Refused, TooLate
 

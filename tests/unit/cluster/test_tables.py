@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_cluster.cli.report import address_table
+from paceline_cluster.cli.survey_report import address_table
 from paceline_cluster.cli.tables import Table, blocks, draw, fit, print_plain
 
 ID = "6f9bcd29-f14c-4daf-9bdd-fb4e95b0cd44"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from paceline_cluster.cli.output import OutputFormat, Printer, Table
+from paceline_cluster.cli.record_output import write_all
 from paceline_cluster.cli.terminal import escaped_bytes, sentences
-from paceline_cluster.cli.writing import write_all
 
 TITLE = "\x1b]0;owned\x07"
 """Sets the title of many terminals' windows."""

@@ -20,7 +20,7 @@ from paceline_node.services.records.producer_expiry import (
     ProducerExpiry,
     SegmentWriters,
 )
-from paceline_node.services.segments.segment_writers import SegmentWriters as Claims
+from paceline_node.services.segments.segment_writers import SegmentWriters as CommittableOffsets
 from paceline_node.storage.byte_segment_state import WriterState, writer_key
 from paceline_node.storage.producer_state import ProducerKey, State
 from paceline_node.storage.producers import ProducerTable, read_detail
@@ -136,7 +136,7 @@ class Writers:
         self.key, self.is_leader, self.high_watermark = (UUID(int=1), 0), True, 100
         producers = mock.MagicMock(state=self.states.get, __len__=lambda _: len(written))
         self.log = SimpleNamespace(producers=producers)
-        self.claims, self.now, self.wall = Claims(), 0.0, 1_000_000
+        self.claims, self.now, self.wall = CommittableOffsets(), 0.0, 1_000_000
         self.kind = SegmentWriters(
             cast(
                 Any,

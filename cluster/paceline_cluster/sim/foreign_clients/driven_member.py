@@ -12,7 +12,7 @@ import trio
 
 from paceline.client.client import Client
 from paceline.client.coordinated_consumer import CoordinatedConsumer
-from paceline.client.driven import DrivenSettings
+from paceline.client.driven_membership import DrivenSettings
 from paceline.client.group_settings import RebalanceListener
 from paceline.errors import PacelineError
 from paceline.types import TopicPartition

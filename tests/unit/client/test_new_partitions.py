@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.client.newcomers import ages_heard, ages_told, count_noted, noted
+from paceline.client.new_partitions import ages_heard, ages_told, count_noted, noted
 from paceline.types import TopicId
 
 

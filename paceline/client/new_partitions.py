@@ -38,7 +38,7 @@ Age = tuple[TopicId | None, int]
 name."""
 
 
-class Newcomers:
+class NewPartitions:
     """Says where partitions begin of which the group has committed nothing."""
 
     def __init__(self, coordinator: Coordinator, metadata: Metadata, *, timeout_s: float) -> None:

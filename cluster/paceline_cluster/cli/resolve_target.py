@@ -9,10 +9,10 @@ import trio
 from paceline.errors import LeaderNotAvailable, PacelineError, UnknownTopicOrPartition
 from paceline.types import NO_NODE, TopicPartition
 from paceline.wire.native.data import PartitionInfo
-from paceline_cluster.cli.find import ClusterRef
+from paceline_cluster.cli.find_cluster import ClusterRef
 from paceline_cluster.cli.targets import LeaderOf, NodeNumber, Target
 from paceline_cluster.errors import TooLate
-from paceline_cluster.nodecalls import ask_metadata, ask_status
+from paceline_cluster.node_calls import ask_metadata, ask_status
 
 WAIT_S = 10.0
 POLL_S = 0.1

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.client import ConsumedRecord
-from paceline_cluster.cli import envelope
-from paceline_cluster.cli.envelope import BadLine
+from paceline_cluster.cli import record_text
+from paceline_cluster.cli.record_text import BadLine
 
 DATA = st.none() | st.binary() | st.text().map(lambda text: text.encode("utf-8", "ignore"))
 NAMES = st.binary().map(lambda name: name.decode("utf-8", "surrogateescape"))
@@ -23,17 +23,17 @@ def test_what_consume_prints_produce_reads(
     timestamp_ms: int,
 ) -> None:
     line = json.dumps(
-        envelope.to_data(ConsumedRecord("t", 3, 17, timestamp_ms, key, value, tuple(headers)))
+        record_text.to_data(ConsumedRecord("t", 3, 17, timestamp_ms, key, value, tuple(headers)))
     )
     assert "\n" not in line
-    record = envelope.parse(line.encode())
+    record = record_text.parse(line.encode())
     assert (record.key, record.value) == (key, value)
     assert list(record.headers) == headers
     assert (record.partition, record.timestamp_ms) == (3, timestamp_ms)
 
 
 def test_text_stays_readable_and_bytes_are_base64() -> None:
-    data = envelope.to_data(ConsumedRecord("t", 0, 1, 2, "é".encode(), b"\xff\x00", ()))
+    data = record_text.to_data(ConsumedRecord("t", 0, 1, 2, "é".encode(), b"\xff\x00", ()))
     assert (data["key"], data["value"]) == ("é", {"base64": "/wA="})
 
 
@@ -64,7 +64,7 @@ def test_text_stays_readable_and_bytes_are_base64() -> None:
 )
 def test_bad_lines_say_what_is_wrong(line: bytes, problem: str) -> None:
     with pytest.raises(BadLine, match=problem):
-        envelope.parse(line)
+        record_text.parse(line)
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_bad_lines_say_what_is_wrong(line: bytes, problem: str) -> None:
 def test_key_is_split_at_the_first_delimiter(
     line: bytes, expected: tuple[bytes | None, bytes]
 ) -> None:
-    assert envelope.split_key(line, b":") == expected
+    assert record_text.split_key(line, b":") == expected
 
 
 def test_header_option() -> None:
-    assert envelope.parse_header_option("a=b=c") == ("a", b"b=c")
+    assert record_text.parse_header_option("a=b=c") == ("a", b"b=c")
     for text in ("a", "=b", ""):
         with pytest.raises(BadLine, match="NAME=VALUE"):
-            envelope.parse_header_option(text)
+            record_text.parse_header_option(text)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_header_option() -> None:
 )
 def test_format_strings(text: str, expected: bytes) -> None:
     record = ConsumedRecord("orders", 2, 5, 99, b"k", b"v\xff", (("a", b"1"), ("b", None)))
-    assert envelope.compile_format(text)(record) == expected
+    assert record_text.compile_format(text)(record) == expected
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_format_strings(text: str, expected: bytes) -> None:
 )
 def test_bytes_of_a_format_encoded(encoding: str, expected: bytes) -> None:
     record = ConsumedRecord("orders", 2, 5, 99, b"k", b"v\xff", (("a", b"1"), ("b", None)))
-    encode = envelope.ENCODINGS[encoding]
-    assert envelope.compile_format("%k|%s|%h", encode)(record) == expected
+    encode = record_text.ENCODINGS[encoding]
+    assert record_text.compile_format("%k|%s|%h", encode)(record) == expected
 
 
 @pytest.mark.parametrize(
@@ -126,15 +126,15 @@ def test_bytes_of_a_format_encoded(encoding: str, expected: bytes) -> None:
 )
 def test_a_time_that_people_read(timestamp_ms: int, expected: bytes) -> None:
     record = ConsumedRecord("orders", 2, 5, timestamp_ms, None, None, ())
-    assert envelope.compile_format("%D")(record) == expected
+    assert record_text.compile_format("%D")(record) == expected
 
 
 def test_format_of_missing_key_and_value() -> None:
     record = ConsumedRecord("orders", 2, 5, 99, None, None, ())
-    assert envelope.compile_format("[%k|%s|%K|%S|%h]")(record) == b"[||-1|-1|]"
+    assert record_text.compile_format("[%k|%s|%K|%S|%h]")(record) == b"[||-1|-1|]"
 
 
 @pytest.mark.parametrize("text", ["%z", "100%", "\\q", "a\\"])
 def test_unknown_format_is_refused(text: str) -> None:
     with pytest.raises(BadLine, match="unknown"):
-        envelope.compile_format(text)
+        record_text.compile_format(text)

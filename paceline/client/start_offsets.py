@@ -17,7 +17,7 @@ _MISSING_ATTEMPTS = 5
 Specs = Mapping[TopicPartition, OffsetSpec]
 
 
-class Starts:
+class StartOffsets:
     """``waiting`` are the partitions that have not begun yet; ``specs`` says whether some begin at
     their start or their end, and may raise any PacelineError."""
 

@@ -15,7 +15,7 @@ import trio
 
 from paceline.types import MAX_RECORD_BYTES
 from paceline.values import dataclass
-from paceline_cluster.cli.envelope import BadLine
+from paceline_cluster.cli.record_text import BadLine
 
 READ_BYTES = 256 * 1024
 MAX_LINE_BYTES = 16 * 1024 * 1024

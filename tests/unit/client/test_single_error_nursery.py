@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from paceline.client.scope import open_scope
+from paceline.client.single_error_nursery import open_scope
 from paceline.errors import RequestTimedOut
 
 

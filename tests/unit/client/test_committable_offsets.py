@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from paceline.client.claims import Claims
+from paceline.client.committable_offsets import CommittableOffsets
 from paceline.types import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def handed(claims: Claims, at: TopicPartition, first: int, count: int) -> dict[TopicPartition, int]:
+def handed(
+    claims: CommittableOffsets, at: TopicPartition, first: int, count: int
+) -> dict[TopicPartition, int]:
     """So many records of a batch; the positions behind them."""
     claims.take(at, first + 10)
     for end in range(first + 1, first + count + 1):
@@ -16,7 +18,9 @@ def handed(claims: Claims, at: TopicPartition, first: int, count: int) -> dict[T
     return {at: first + count}
 
 
-def moved(claims: Claims, before: dict[TopicPartition, int], now: int) -> dict[TopicPartition, int]:
+def moved(
+    claims: CommittableOffsets, before: dict[TopicPartition, int], now: int
+) -> dict[TopicPartition, int]:
     """Given up, and won back where others ended; the positions."""
     claims.give_up(before)
     after = dict.fromkeys(before, now)
@@ -25,7 +29,7 @@ def moved(claims: Claims, before: dict[TopicPartition, int], now: int) -> dict[T
 
 
 def test_an_offset_of_an_assignment_that_is_over_is_stale() -> None:
-    claims = Claims()
+    claims = CommittableOffsets()
     claims.begin({A: 0})
     now = moved(claims, handed(claims, A, 0, 5), 0)
     assert claims.stale({A: 5}, now) == claims.stale({A: 1}, now) == [A]
@@ -42,7 +46,7 @@ def test_an_offset_of_an_assignment_that_is_over_is_stale() -> None:
 
 
 def test_who_holds_a_partition_may_set_it_back_and_on() -> None:
-    claims = Claims()
+    claims = CommittableOffsets()
     claims.begin({A: 20, B: 0})
     now = handed(claims, A, 20, 5)
     for offset in (3, 22, 25, 90):
@@ -55,7 +59,7 @@ def test_who_holds_a_partition_may_set_it_back_and_on() -> None:
 
 
 def test_what_was_hidden_behind_the_last_record_is_stale_too() -> None:
-    claims = Claims()
+    claims = CommittableOffsets()
     claims.begin({A: 0})
     claims.take(A, 5)
     claims.give_up({A: 8})
@@ -65,7 +69,7 @@ def test_what_was_hidden_behind_the_last_record_is_stale_too() -> None:
 
 
 def test_what_was_given_up_before_it_was_committed_is_owed() -> None:
-    claims = Claims()
+    claims = CommittableOffsets()
     claims.begin({A: 0, B: 0})
     now = handed(claims, A, 0, 3) | handed(claims, B, 0, 2)
     claims.keep({B: 2})
@@ -80,7 +84,7 @@ def test_what_was_given_up_before_it_was_committed_is_owed() -> None:
 
 
 def test_what_a_batch_has_left_is_not_owed() -> None:
-    claims = Claims()
+    claims = CommittableOffsets()
     claims.begin({A: 0})
     now = handed(claims, A, 0, 3)
     claims.keep({A: 3})
@@ -93,7 +97,7 @@ def test_what_a_batch_has_left_is_not_owed() -> None:
 
 
 def test_what_is_read_again_as_far_is_owed_no_more() -> None:
-    claims = Claims()
+    claims = CommittableOffsets()
     claims.begin({A: 0})
     now = moved(claims, handed(claims, A, 0, 3), 0)
     assert claims.owed(now) == [A]
@@ -103,7 +107,7 @@ def test_what_is_read_again_as_far_is_owed_no_more() -> None:
 
 
 def test_an_answer_may_come_after_the_partition_is_gone() -> None:
-    claims = Claims()
+    claims = CommittableOffsets()
     claims.begin({A: 0})
     claims.give_up(handed(claims, A, 0, 3))
     claims.keep({A: 2})
@@ -113,7 +117,7 @@ def test_an_answer_may_come_after_the_partition_is_gone() -> None:
 
 
 def test_what_is_taken_late_is_owed() -> None:
-    claims = Claims()
+    claims = CommittableOffsets()
     claims.begin({A: 0})
     claims.give_up({A: 0})
     claims.begin({A: 0})
@@ -122,7 +126,7 @@ def test_what_is_taken_late_is_owed() -> None:
 
 
 def test_nothing_is_owed_of_a_topic_that_is_gone_nor_of_what_was_let_go() -> None:
-    claims = Claims()
+    claims = CommittableOffsets()
     claims.begin({A: 0, B: 0})
     now = handed(claims, A, 0, 3) | handed(claims, B, 0, 3)
     claims.end({A: now[A]})
@@ -134,7 +138,7 @@ def test_nothing_is_owed_of_a_topic_that_is_gone_nor_of_what_was_let_go() -> Non
 
 
 def test_what_was_put_back_is_not_owed() -> None:
-    claims = Claims()
+    claims = CommittableOffsets()
     claims.begin({A: 0})
     claims.take(A, 9)
     claims.put_back(A, 3)

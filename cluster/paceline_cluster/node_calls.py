@@ -10,9 +10,9 @@ from typing import TypeVar
 import trio
 
 from paceline.client.connection import Connection
-from paceline.client.encrypted import dial_for
 from paceline.client.endpoint import Endpoint
 from paceline.client.settings import ClientSettings
+from paceline.client.tls_connection import dial_for
 from paceline.client.transport import dial_tcp
 from paceline.errors import PacelineError
 from paceline.wire.message import Message

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from paceline.client import Position
-from paceline_cluster.cli.places import parse_place, parse_time
+from paceline_cluster.cli.start_positions import parse_place, parse_time
 
 
 @pytest.mark.parametrize(

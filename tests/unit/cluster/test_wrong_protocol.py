@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from paceline_cluster.cli.find import ClusterRef
+from paceline_cluster.cli.find_cluster import ClusterRef
 from paceline_cluster.cli.session import client_of
 from paceline_cluster.errors import OtherProtocol
-from paceline_cluster.foreign import protocol_at, recognized
+from paceline_cluster.wrong_protocol import protocol_at, recognized
 
 KAFKA = struct.pack(">iih", 6, 7, 35)
 SETTINGS = bytes.fromhex("00002a0400000000000001000010000002")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from paceline.client.hands import Hands
+from paceline.client.uncommitted_records import UncommittedRecords
 from paceline.types import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_the_first_record_counts() -> None:
-    hands = Hands()
+    hands = UncommittedRecords()
     hands.take(A, 1)
     hands.take(A, 2)
     hands.take(B, 2)
@@ -17,7 +17,7 @@ def test_the_first_record_counts() -> None:
 
 
 def test_what_was_sent_is_out_of_hand() -> None:
-    hands = Hands()
+    hands = UncommittedRecords()
     hands.take(A, 1)
     hands.sent([A])
     hands.take(A, 2)
@@ -25,7 +25,7 @@ def test_what_was_sent_is_out_of_hand() -> None:
 
 
 def test_a_refusal_counts_until_more_is_taken() -> None:
-    hands = Hands()
+    hands = UncommittedRecords()
     hands.take(A, 1)
     hands.refused([A])
     assert hands.stale([A], 2) == [A]
@@ -35,7 +35,7 @@ def test_a_refusal_counts_until_more_is_taken() -> None:
 
 
 def test_a_seek_lets_go() -> None:
-    hands = Hands()
+    hands = UncommittedRecords()
     hands.take(A, 1)
     hands.take(B, 1)
     hands.drop(A)
@@ -45,7 +45,7 @@ def test_a_seek_lets_go() -> None:
 
 
 def test_a_lost_partition_is_stale_while_no_other_moves() -> None:
-    hands = Hands()
+    hands = UncommittedRecords()
     hands.take(A, 1)
     hands.lose(A)
     assert hands.stale([A, B], 1) == [A]

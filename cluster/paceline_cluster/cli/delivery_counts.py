@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from paceline.client import BatchMetadata, Delivery, Portion
 from paceline.errors import Closed, Outcome, PacelineError
-from paceline_cluster.cli.acked import AckedFile
+from paceline_cluster.cli.acknowledged_file import AckedFile
+from paceline_cluster.cli.input_records import Keys
 from paceline_cluster.cli.output import Update
-from paceline_cluster.cli.shape import Keys
 
 
 class Tally:

@@ -30,7 +30,7 @@ class _Held:
     """Where that ends."""
 
 
-class Claims:
+class CommittableOffsets:
     """``positions`` are the next offsets that will be handed out, of what is held."""
 
     __slots__ = ("_before", "_held", "_owed", "_told")

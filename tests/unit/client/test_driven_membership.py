@@ -9,7 +9,7 @@ import trio
 from trio.testing import memory_stream_pair
 
 from paceline.client.coordinator_link import CoordinatorLink
-from paceline.client.driven import Driven, DrivenSettings
+from paceline.client.driven_membership import Driven, DrivenSettings
 from paceline.client.endpoint import Endpoint
 from paceline.client.retry import Backoff
 from paceline.types import TopicPartition

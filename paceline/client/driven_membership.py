@@ -21,7 +21,7 @@ import trio
 from paceline.client.coordinator_link import CoordinatorLink, dialled
 from paceline.client.endpoint import Endpoint
 from paceline.client.retry import Backoff
-from paceline.client.scope import open_scope
+from paceline.client.single_error_nursery import open_scope
 from paceline.client.transport import Dial
 from paceline.errors import (
     ConfigurationError,

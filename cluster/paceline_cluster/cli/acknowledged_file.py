@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from paceline_cluster.cli.envelope import to_json_value
+from paceline_cluster.cli.record_text import to_json_value
 
 
 class AckedFile:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 
 from paceline.values import dataclass
-from paceline_cluster.cli.envelope import BadLine, InputRecord, parse, split_key
 from paceline_cluster.cli.input_format import Parse
+from paceline_cluster.cli.record_text import BadLine, InputRecord, parse, split_key
 
 Keys = Sequence[bytes | None] | None
 """One key a value; None when no record has a key."""

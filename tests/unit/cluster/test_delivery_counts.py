@@ -10,10 +10,10 @@ import trio
 from paceline.client import ProducerSettings
 from paceline.errors import ErrorCode, PacelineError, PolicyViolation, RequestTimedOut
 from paceline.wire.native.api import NativeApi
-from paceline_cluster.cli.acked import AckedFile
+from paceline_cluster.cli.acknowledged_file import AckedFile
+from paceline_cluster.cli.delivery_counts import Tally
 from paceline_cluster.cli.failures import INTERRUPTED
 from paceline_cluster.cli.produce import ending
-from paceline_cluster.cli.tally import Tally
 from paceline_cluster.errors import Exit
 from tests.unit.client.harness import cluster_and_client
 

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from paceline_cluster import profiles, state
-from paceline_cluster.cli.find import ClusterRef, client_options, find
+from paceline_cluster.cli.find_cluster import ClusterRef, client_options, find
 from paceline_cluster.errors import BadState, NoSuchCluster, Refused
 from paceline_cluster.state import ClusterState, NodeEntry
 

@@ -41,7 +41,7 @@ class GroupMember(NamedTuple):
     holder: Holder | None = None
 
 
-class Hands:
+class UncommittedRecords:
     """``moves`` counts how often the member's partitions were given up."""
 
     __slots__ = ("_taken", "_told")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_cluster.cli import lines
-from paceline_cluster.cli.envelope import BadLine, InputRecord
-from paceline_cluster.cli.lines import Lines, LineSplitter, read_lines
-from paceline_cluster.cli.shape import Shape, parse_delimiter
+from paceline_cluster.cli import input_lines
+from paceline_cluster.cli.input_lines import Lines, LineSplitter, read_lines
+from paceline_cluster.cli.input_records import Shape, parse_delimiter
+from paceline_cluster.cli.record_text import BadLine, InputRecord
 
 
 @given(st.lists(st.binary(max_size=8)))
@@ -23,7 +23,7 @@ def test_any_chunking_gives_the_same_lines(chunks: list[bytes]) -> None:
 
 
 def test_line_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 10)
+    monkeypatch.setattr(input_lines, "MAX_LINE_BYTES", 10)
     splitter = LineSplitter()
     assert splitter.feed(b"12345\n1234567890") == [b"12345"]
     with pytest.raises(BadLine, match="longer than 10 bytes"):
