@@ -12,6 +12,7 @@ import pytest
 from tests.e2e.cluster import Cluster
 
 LONGEST = (
+    "test_readme.py",
     "test_docs.py",
     "test_lost_metadata.py",
     "test_bad_sectors.py",
