@@ -21,19 +21,26 @@ OPEN = replace(registration(0, 6, isr=(0,)), elr=(NodeId(2),), recovery=RECOVERY
 """Node 0 was complete, as was 2; of 1 nobody knows."""
 LONGER = {
     "same epoch": ((1, 1), (1, 1, 1)),
-    "newer epoch": ((1, 1, 1), (1, 1, 2)),
-    "newer epoch, earlier end": ((1, 1, 1, 1), (1, 1, 2)),
+    "newer epoch": ((1, 1), (1, 1, 2)),
     "leader is empty": ((), (1,)),
 }
+FORKED = {
+    "newer epoch": ((1, 1, 1), (1, 1, 2)),
+    "newer epoch, earlier end": ((1, 1, 1, 1), (1, 1, 2)),
+}
+"""The leader has something that the follower's newer epoch took the place of."""
 NOT_LONGER = {
     "older epoch, later end": ((1, 1, 3), (1, 1, 1, 1, 1)),
     "epoch between": ((1, 1, 3), (1, 1, 2, 2)),
 }
 
 
-def pair(theirs: Epochs, mine: Epochs, seen: PartitionRegistration) -> tuple[Replica, Replica]:
+def pair(
+    theirs: Epochs, mine: Epochs, seen: PartitionRegistration, *, high_watermark: int = 0
+) -> tuple[Replica, Replica]:
+    """``high_watermark`` is what the follower knows."""
     leader = Replica(NodeId(0), SimLog.of_epochs(theirs))
-    follower = Replica(NodeId(1), SimLog.of_epochs(mine))
+    follower = Replica(NodeId(1), SimLog.of_epochs(mine), high_watermark=high_watermark)
     for replica in (leader, follower):
         replica.apply(seen, brokers(), 0.0)
     return leader, follower
@@ -46,6 +53,31 @@ def test_the_longer_log_is_not_cut(logs: tuple[Epochs, Epochs]) -> None:
     for nonce in range(1, 4):
         assert fetch_once(leader, follower, nonce=nonce) is FetchOutcome.LONGER
     assert log_of(follower).records == before
+
+
+@pytest.mark.parametrize("logs", FORKED.values(), ids=FORKED)
+def test_a_newer_epoch_in_which_nothing_was_committed_speaks_for_nobody(
+    logs: tuple[Epochs, Epochs],
+) -> None:
+    """What the leader has instead may have been committed in a still newer term, without a record
+    of that. The high watermark reaches to where the follower's epoch begins."""
+    leader, follower = pair(*logs, OPEN, high_watermark=2)
+    assert fetch_once(leader, follower) is FetchOutcome.TRUNCATED
+    assert [epoch for epoch, _ in log_of(follower).records] == [1, 1]
+
+
+@pytest.mark.parametrize("logs", FORKED.values(), ids=FORKED)
+def test_one_in_which_something_was_committed_does(logs: tuple[Epochs, Epochs]) -> None:
+    leader, follower = pair(*logs, OPEN, high_watermark=3)
+    assert fetch_once(leader, follower) is FetchOutcome.LONGER
+
+
+@pytest.mark.parametrize("logs", FORKED.values(), ids=FORKED)
+def test_who_counts_as_complete_is_believed_whatever_its_epochs(
+    logs: tuple[Epochs, Epochs],
+) -> None:
+    leader, follower = pair(*logs, replace(OPEN, elr=(NodeId(1), NodeId(2))))
+    assert fetch_once(leader, follower) is FetchOutcome.LONGER
 
 
 @pytest.mark.parametrize("logs", LONGER.values(), ids=LONGER)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from paceline.errors import PacelineError
-from paceline.types import NodeId
+from paceline.types import NO_NODE, NodeId
 from paceline.wire.native import admin
 from paceline_cluster.sim.replicas.broker import SimBroker
 from paceline_cluster.sim.replicas.oracle import Oracle, Violation
@@ -173,6 +173,9 @@ class Run:
         world.run(end)
         self._heal()
         world.run(end + HEAL_S)
+        if self._awaits_operator():
+            self._elect_longest()
+            world.run(end + 2 * HEAL_S)
         self.oracle.check_end()
 
     def warm_up(self) -> None:
@@ -207,6 +210,23 @@ class Run:
                 self.world.after(0.025, slot)
 
         self.world.after(0.025, slot)
+
+    # --- the operator -------------------------------------------------------------------------
+
+    def _awaits_operator(self) -> bool:
+        """Whether it may lack a leader: two disks have lost something, and nobody is left who
+        surely has everything. Nothing may be missing all the same."""
+        partition = self.authority.partition
+        return partition is not None and partition.leader == NO_NODE and len(self._lossy) > 1
+
+    def _elect_longest(self) -> None:
+        """What ``paceline health`` says is to be done."""
+        logs = {broker.node: broker.log for broker in self.brokers}
+        longest = max(
+            logs, key=lambda node: (logs[node].epochs.last_epoch, logs[node].log_end_offset)
+        )
+        self.world.note(f"the operator elects b{longest}")
+        self.authority.handle(None, admin.ElectLeader(TOPIC, 0, longest, unclean=True))
 
     # --- faults -------------------------------------------------------------------------------
 
