@@ -259,6 +259,20 @@ def outline(buffer: Buffer, position: int) -> tuple[int, int, int, int]:
     return size, attributes, base_offset, base_offset + last_delta + 1
 
 
+def outline_with_crc(buffer: Buffer, position: int) -> tuple[int, int, int, int, int]:
+    """As :func:`outline`, and the CRC that the header names: for walks that check what they pass.
+    Raises CorruptMessage for a batch of another format, too, of which nothing is known."""
+    base_offset, batch_length, _, magic, crc, attributes, last_delta = _OUTLINE.unpack_from(
+        buffer, position
+    )
+    size = batch_length + LENGTH_OVERHEAD
+    if magic != MAGIC:
+        raise CorruptMessage(f"batch at byte {position}: magic {magic}, expected {MAGIC}")
+    if not HEADER_BYTES <= size <= MAX_STORED_BATCH_BYTES:
+        raise CorruptMessage(f"batch at byte {position}: size of {size} bytes")
+    return size, attributes, base_offset, base_offset + last_delta + 1, crc
+
+
 def _bad_field(header: BatchHeader) -> str:
     if header.magic != MAGIC:
         return f"magic {header.magic}, expected {MAGIC}"

@@ -18,7 +18,7 @@ from paceline.wire.batch import (
     stamp,
     verify,
 )
-from paceline.wire.batch_header import CONTROL, HEADER_BYTES, TRANSACTIONAL
+from paceline.wire.batch_header import CONTROL, HEADER_BYTES, TRANSACTIONAL, seal
 from paceline.wire.compression import compress
 from paceline.wire.end_marker import build_passing_marker, read_end_marker
 from paceline.wire.records import Record, decode_records
@@ -251,10 +251,28 @@ async def test_an_empty_batch_that_has_rotted_is_told() -> None:
         await made_of(bytes(data), 1)
 
 
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+@pytest.mark.parametrize("size", [1, 2000, 300_000, 3_000_000])
+async def test_a_batch_that_has_rotted_is_not_sent(size: int, place: str) -> None:
+    """Small ones come many at a time; large ones are read piece by piece."""
+    batches = [build_batch([Record(-1, 1, None, b"v" * size)], base_offset=n) for n in range(3)]
+    data = b"".join(map(bytes, batches))
+    assert isinstance(await answered(data, 3), FilePart)
+    begin = sum(map(len, batches[: ("first", "middle", "last").index(place)]))
+    end = begin + len(batches[0])
+    for at in {16, 17, 21, 22, 40, HEADER_BYTES, (begin + end) // 2 - begin, end - 1 - begin}:
+        rotten = bytearray(data)
+        rotten[begin + at] ^= 4
+        with pytest.raises(CorruptMessage):
+            await answered(bytes(rotten), 3)
+
+
 async def test_sizes_that_do_not_add_up_are_told_and_not_waited_for() -> None:
     good = bytes(build_batch([Record(-1, 1, None, b"v" * 100)]))
-    wrong = bytearray(good + good)
-    wrong[8:12] = (len(wrong) - 12 - 30).to_bytes(4, "big")
+    wrong = bytearray((good + good)[:-30])
+    wrong[8:12] = (len(wrong) - 12).to_bytes(4, "big")
+    seal(wrong)
+    wrong += bytes(30)
     with pytest.raises(CorruptMessage, match="30 bytes are left"):
         await converted(bytes(wrong), 2)
 

@@ -1,7 +1,9 @@
 """Stored batches in forms that a Kafka client can read.
 
-Most slices go out as they lie in the file, once the heads of their batches were looked at: nobody
-but this node can tell that a batch is out of its place. Two are made anew: batches with our
+Most slices go out as they lie in the file, once their batches were checked. Nobody but this node
+can tell that a batch is out of its place, and Kafka's clients have no way to tell us of a bad
+checksum: librdkafka does not look at it unless told to, and others come back for the same bytes
+without end. Two are made anew: batches with our
 extension (wire/DESIGN 2.2), which other readers would take for records, and everything for clients
 from before batches, who read message sets. Empty batches at the begin stay behind
 (``compacted_gaps.py``).
@@ -24,29 +26,34 @@ from paceline.wire.batch import (
 )
 from paceline.wire.batch_header import (
     CONTROL,
+    CRC_START,
     EXTENDED,
     EXTENSION_BYTES,
     HEADER_BYTES,
     BatchHeader,
+    batch_crc,
     outline,
+    outline_with_crc,
     read_header,
 )
+from paceline.wire.checksum import crc32c
 from paceline.wire.kafka.message_set import write_message_set
 from paceline.wire.records import Record, decode_records
 from paceline_node.client_memory import Portion
 from paceline_node.env import Host
 from paceline_node.loop_turns import Turns
-from paceline_node.net.transport import FilePart, is_cached, read_part
+from paceline_node.net.transport import FilePart, ended_early, is_cached, read_part
 from paceline_node.services.records.fetch import ReadResult
 
-_WINDOW_BYTES = 64 * 1024
+_WINDOW_BYTES = 256 * 1024
 _INLINE_BYTES = 64 * 1024
 """A larger slice is converted in a thread."""
 _ROOM_BYTES = 16 * 1024 * 1024
 _SOURCE_BYTES = 1024 * 1024
 """As much is converted at once, or one batch."""
-_HEADS_AT_ONCE = 4000
-"""After so many, which take some milliseconds, others have a turn."""
+_UNITS_AT_ONCE = 4000
+"""After so many batches or pages, which take some milliseconds, others have a turn."""
+_PAGE_BYTES = 4096
 
 
 Reader = Callable[[int, int], ReadResult]
@@ -62,8 +69,8 @@ class Made(NamedTuple):
     emptied: BatchHeader | None = None
 
 
-class _Heads(NamedTuple):
-    """What the heads of a slice's batches say. ``begin``: where the first lies that is not empty,
+class _Checked(NamedTuple):
+    """What a slice's batches are. ``begin``: where the first lies that is not empty,
     -1 if all are; then ``last`` is where the last one does."""
 
     is_extended: bool
@@ -103,14 +110,14 @@ class Converter:
         """The slice up to ``next_offset`` from its first batch on that is not empty, as it is; or
         the begin of it in memory with its extended batches as plain ones. Raises
         CorruptMessage."""
-        heads = await self._heads(part, next_offset)
-        if not heads.is_extended:
-            if heads.begin < 0:
-                head = await _read(part, heads.last - part.position, HEADER_BYTES)
+        checked = await self._checked(part, next_offset)
+        if not checked.is_extended:
+            if checked.begin < 0:
+                head = await _read(part, checked.last - part.position, HEADER_BYTES)
                 return Made(b"", next_offset, verify(head))
-            passed = heads.begin - part.position
+            passed = checked.begin - part.position
             if passed:
-                part = FilePart(part.file, heads.begin, part.size - passed)
+                part = FilePart(part.file, checked.begin, part.size - passed)
             return Made(part, next_offset)
         if self._room_bytes <= 0:
             return Made(b"", next_offset)
@@ -135,7 +142,7 @@ class Converter:
         await self._take_room()
         wanted = wanted._replace(max_bytes=min(wanted.max_bytes, self._room_bytes))
         while True:
-            await self._heads(part, next_offset)
+            await self._checked(part, next_offset)
             data = await _begin_of(part)
             convert = partial(_message_set, wanted=wanted)
             if len(data) <= _INLINE_BYTES:
@@ -150,11 +157,11 @@ class Converter:
                 return b""
             part, next_offset = FilePart(more.file, more.position, more.size), more.next_offset
 
-    async def _heads(self, part: FilePart, next_offset: int) -> _Heads:
-        """Looks at the head of every batch, at many at once where batches are small. Raises
-        CorruptMessage where sizes on the disk do not add up, or offsets do not lead, batch after
-        batch, to ``next_offset``: no checksum covers where a batch begins."""
-        attributes, expected, count = 0, -1, 0
+    async def _checked(self, part: FilePart, next_offset: int) -> _Checked:
+        """Reads every batch, many at once where they are small. Raises CorruptMessage for one whose
+        checksum is wrong, where sizes on the disk do not add up, or where offsets do not lead,
+        batch after batch, to ``next_offset``: no checksum covers where a batch begins."""
+        attributes, expected, units = 0, -1, 0
         begin = last = -1
         position, end = part.position, part.position + part.size
         while position < end:
@@ -162,11 +169,23 @@ class Converter:
             if len(window) < HEADER_BYTES:
                 raise CorruptMessage(f"{len(window)} bytes are left where a batch should begin")
             at = 0
+            view = memoryview(window)
             while at + HEADER_BYTES <= len(window):
-                size, flags, base_offset, behind = outline(window, at)
+                size, flags, base_offset, behind, crc = outline_with_crc(window, at)
                 if base_offset != expected >= 0:
                     raise CorruptMessage(
                         f"a batch of base offset {base_offset}, expected {expected}"
+                    )
+                if at + size <= len(window):
+                    found = crc32c(view[at + CRC_START : at + size])
+                elif at:
+                    break  # the next window begins with it
+                else:
+                    found = await _large_crc(part, position, size, window)
+                if found != crc:
+                    raise CorruptMessage(
+                        f"batch of base offset {base_offset}: CRC-32C {found:08x}, "
+                        f"header says {crc:08x}"
                     )
                 expected = behind
                 attributes |= flags
@@ -175,14 +194,30 @@ class Converter:
                     if size > HEADER_BYTES or flags & CONTROL:
                         begin = last
                 at += size
-                count += 1
+                units += 1 + size // _PAGE_BYTES
             position += at
-            if count >= _HEADS_AT_ONCE:
-                count = 0
+            if units >= _UNITS_AT_ONCE:
+                units = 0
                 await self._turns.next()
         if expected != next_offset:
             raise CorruptMessage(f"batches end at offset {expected}, expected {next_offset}")
-        return _Heads(bool(attributes & EXTENDED), begin, last)
+        return _Checked(bool(attributes & EXTENDED), begin, last)
+
+
+async def _large_crc(part: FilePart, position: int, size: int, window: bytes) -> int:
+    """The CRC of the batch at ``position``, of which ``window`` is the begin."""
+    batch_end, end = position + size, part.position + part.size
+    if batch_end > end:
+        raise CorruptMessage(f"a batch of {size} bytes, of which the slice has {end - position}")
+    found = batch_crc(window, 0, len(window))
+    position += len(window)
+    while position < batch_end:
+        window = await _window(part, position, batch_end)
+        if not window:
+            raise ended_early(part.file, position)
+        found = crc32c(window, found)
+        position += len(window)
+    return found
 
 
 async def _begin_of(part: FilePart) -> bytes:
