@@ -36,6 +36,7 @@ from paceline_node.listeners.serving import (
     BoundListener,
     Serve,
     behind,
+    by_address,
     serve_clients,
 )
 from paceline_node.listeners.v1.admin import V1Admin
@@ -295,7 +296,7 @@ class ClientListeners:
         """What serves connections of a protocol."""
         match kind:
             case ListenerKind.V1:
-                return self._v1.serve
+                return by_address(self._settings.v1.principals, self._v1.serve)
             case ListenerKind.NATIVE:
                 return self._native.serve
             case ListenerKind.SEGMENT:

@@ -21,6 +21,7 @@ from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.security.acls import host_of
 from paceline_node.security.principals import ANONYMOUS, Principal, Proof
 from paceline_node.settings import Listener, Login
+from paceline_node.settings.address_rules import AddressRule, name_by_address
 
 _LAST_ANSWERS_S = 1.0
 
@@ -170,6 +171,18 @@ def behind(door: TlsAcceptor, handle: Serve) -> Serve:
             await handle(inner, replace(client, principal=principal, is_encrypted=is_encrypted))
 
     return admitted
+
+
+def by_address(rules: Sequence[AddressRule], handle: Serve) -> Serve:
+    """``handle``, for clients who are somebody by their address unless a certificate says who."""
+
+    async def named(stream: trio.abc.Stream, client: Client) -> None:
+        name = name_by_address(rules, host_of(client.address))
+        if name and client.principal.proof is Proof.NONE:
+            client = replace(client, principal=Principal(name, Proof.ADDRESS))
+        await handle(stream, client)
+
+    return named
 
 
 def client_of(stream: trio.abc.Stream) -> Client:

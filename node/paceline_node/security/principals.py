@@ -20,6 +20,7 @@ class Proof(enum.Enum):
     """How a principal was established."""
 
     NONE = "none"
+    ADDRESS = "address"
     CERTIFICATE = "certificate"
     PASSWORD = "password"  # noqa: S105  the kind of proof, not a password
     TOKEN = "token"  # noqa: S105  likewise

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 from paceline.values import dataclass
+from paceline_node.settings.address_rules import AddressRule
 from paceline_node.settings.addresses import BootstrapPeer, Listener
 
 T = TypeVar("T")
@@ -162,6 +163,13 @@ def _read_peer(value: object) -> BootstrapPeer:
         raise BadValue(str(error)) from None
 
 
+def _read_address_rule(value: object) -> AddressRule:
+    try:
+        return AddressRule.parse(_read_str(value))
+    except ValueError as error:
+        raise BadValue(str(error)) from None
+
+
 def _kind(value: object) -> str:
     return type(value).__name__
 
@@ -174,4 +182,5 @@ _READERS: dict[Any, Callable[[object], object]] = {
     Path: _read_path,
     Listener: _read_listener,
     BootstrapPeer: _read_peer,
+    AddressRule: _read_address_rule,
 }

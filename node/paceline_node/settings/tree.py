@@ -13,6 +13,7 @@ from pathlib import Path
 
 from paceline.scram import SASL_MECHANISMS
 from paceline.values import dataclass
+from paceline_node.settings.address_rules import AddressRule
 from paceline_node.settings.addresses import DEFAULT_KINDS, BootstrapPeer, ClientAuth, Listener
 from paceline_node.settings.coordination import GroupSettings, TransactionSettings
 from paceline_node.settings.cursus import CursusSettings
@@ -287,6 +288,11 @@ class V1Settings:
         AdminCommands.LOOPBACK,
         "Who may use ADMIN commands and SET_PARTITION_ROLE.",
         reloadable=True,
+    )
+    principals: tuple[AddressRule, ...] = setting(
+        (),
+        "Who clients without a certificate are by their address, as ADDRESS=NAME or NETWORK=NAME, "
+        "the first that fits; nobody but them must be able to come from there.",
     )
     max_line_bytes: int = setting(_MIB, "Longest request line.", low=65_535, high=64 * _MIB)
     consume_max_bytes: int = setting(

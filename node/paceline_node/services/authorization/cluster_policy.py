@@ -19,6 +19,8 @@ from paceline_node.security.principals import (
     refuse,
 )
 
+_WEAK = (Proof.NONE, Proof.ADDRESS)
+"""What makes nobody a super user."""
 _OF_USERS = (Proof.PASSWORD, Proof.TOKEN)
 """Who has proved to be a user by these can do it again only as long as there is that user."""
 
@@ -69,7 +71,7 @@ class ClusterPolicy:
     def _may_all(self, principal: Principal) -> bool:
         if principal.proof is Proof.CLUSTER_SECRET:
             return True
-        return principal.proof is not Proof.NONE and principal.name in self._super_users()
+        return principal.proof not in _WEAK and principal.name in self._super_users()
 
 
 def can_log_in(user: User | None) -> bool:
