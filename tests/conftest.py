@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No test judges a time (paceline_cluster/DESIGN 4): a busy machine generates and runs examples
@@ -18,12 +20,17 @@ settings.register_profile(
 settings.load_profile("paceline")
 
 
-# Cycles are not looked for in all that is imported and collected, which stays.
-gc.disable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Cycles are not looked for in all that is imported and collected, which stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 10)
-    gc.enable()
