@@ -120,6 +120,7 @@ class ClientListeners:
             native=self._native,
             cursus=self._cursus,
             tls=tls,
+            authenticator=self._authenticator,
         )
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
         metrics.provide(Gauge.READY, lambda: [((), not services.status.reasons())])

@@ -20,6 +20,7 @@ from paceline_node.listeners.native.listener import NativeService
 from paceline_node.listeners.serving import Client, soon
 from paceline_node.observe.metric_types import Family
 from paceline_node.observe.metrics import OK, Metrics
+from paceline_node.security.authentication import Authenticator
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import Principal
 from paceline_node.services.broker_services import BrokerServices
@@ -42,7 +43,9 @@ class NodePages:
         native: NativeService,
         cursus: CursusListener,
         tls: NodeTls,
+        authenticator: Authenticator,
     ) -> None:
+        self._authenticator = authenticator
         self._tls = tls
         self._settings = settings
         self._run_blocking = host.run_blocking
@@ -125,7 +128,11 @@ class NodePages:
             limits=self._limits(),
             count=count,
             memory=self._memory,
+            who=self._whose_token,
         )
+
+    async def _whose_token(self, token: str, source: str) -> Principal:
+        return (await self._authenticator.token(token, source)).principal
 
     def _browsers(self) -> BrowserCheck:
         http = self._settings.http

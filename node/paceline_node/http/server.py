@@ -9,22 +9,25 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import h11
 import structlog
 import trio
 
-from paceline.errors import AuthorizationFailed
+from paceline.errors import AuthenticationFailed, AuthorizationFailed
 from paceline.values import dataclass
-from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding
+from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding, source_of
 from paceline_node.http.lazy_imports import load
 from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.net.connection_limit import address_of
 from paceline_node.net.tls_acceptor import ClearText, TlsAcceptor
 from paceline_node.observe.rate_limited_log import RateLimitedLog
+from paceline_node.security.acls import host_of
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS, Principal
 from paceline_node.settings.limits import LimitSettings
@@ -46,6 +49,9 @@ class Page:
 
 PageMaker = Callable[[Principal], Awaitable[Page]]
 """Makes a page for who asks."""
+TokenCheck = Callable[[str, str], Awaitable[Principal]]
+"""Whose a token is, shown by an address that the second text stands for. Raises
+AuthenticationFailed."""
 Count = Callable[[str, HTTPStatus, float], None]
 """Told of each answer: the path asked for (clients choose it freely), the status, seconds."""
 StreamHandler = Callable[[trio.abc.Stream, str, Principal, Holding], Awaitable[None]]
@@ -74,7 +80,8 @@ def _uncounted(path: str, status: HTTPStatus, seconds: float) -> None:
 
 class HttpServer:
     """``pages`` maps paths to what makes their answer, ``sockets`` paths to what serves a
-    WebSocket there. A page raises AuthorizationFailed for whom it is not (403)."""
+    WebSocket there. A page raises AuthorizationFailed for whom it is not (403); ``who`` says whose
+    a token is, and raises AuthenticationFailed (401)."""
 
     def __init__(
         self,
@@ -85,7 +92,9 @@ class HttpServer:
         limits: HttpLimits | None = None,
         count: Count = _uncounted,
         memory: ClientMemory | None = None,
+        who: TokenCheck | None = None,
     ) -> None:
+        self._who = who
         self._memory = memory or ClientMemory(_UNBOUNDED)
         self._count = count
         self._pages = dict(pages)
@@ -127,11 +136,18 @@ class HttpServer:
         async with contained("http", "browser or program", self._strangers):
             entered = await door.enter(stream)
         if entered is not None:
-            await self.handle(*entered)
+            inner, principal = entered
+            await self.handle(inner, principal, is_encrypted=inner is not stream)
 
-    async def handle(self, stream: trio.abc.Stream, principal: Principal = ANONYMOUS) -> None:
+    async def handle(
+        self,
+        stream: trio.abc.Stream,
+        principal: Principal = ANONYMOUS,
+        *,
+        is_encrypted: bool = False,
+    ) -> None:
         """Serve one connection to its end and close it. Never raises for what a client does."""
-        connection = _Connection(stream, self._limits, principal)
+        connection = _Connection(stream, self._limits, principal, is_encrypted=is_encrypted)
         async with contained("http", "browser or program", self._strangers):
             await self._converse(stream, connection)
 
@@ -163,9 +179,25 @@ class HttpServer:
         if head.wants_websocket:
             await self._upgrade(connection, head)
             return False
-        page = await self._page(head, connection.principal)
+        try:
+            page = await self._page(head, await self._asker(head, connection))
+        except AuthenticationFailed as error:
+            page = _problem(HTTPStatus.UNAUTHORIZED, str(error))
         self._count(head.path, page.status, trio.current_time() - arrived)
         return await self._answer(connection, page, head.method)
+
+    async def _asker(self, head: _Head, connection: _Connection) -> Principal:
+        """Who asks for a page: whose token it is, else whom the certificate names. Raises
+        AuthenticationFailed."""
+        principal, host = connection.principal, host_of(connection.address)
+        if head.authorization is not None and self._who is not None:
+            scheme, _, token = head.authorization.partition(" ")
+            if scheme.lower() != "bearer":
+                raise AuthenticationFailed("expected Authorization: Bearer and a token of a user")
+            if not (connection.is_encrypted or _is_of_this_machine(host)):
+                raise AuthenticationFailed("others would see the token: it needs TLS")
+            principal = await self._who(token.strip(), source_of(host))
+        return replace(principal, host=host)
 
     async def _answer(self, connection: _Connection, page: Page, method: str) -> bool:
         """Send a page; it is charged to the client until it is taken. False when the connection is
@@ -242,6 +274,7 @@ class _Head:
     path: str
     host: str
     origin: str | None
+    authorization: str | None
     has_body: bool
     wants_websocket: bool
     is_ascii: bool
@@ -252,16 +285,25 @@ class _Head:
         for name, value in request.headers:
             headers.setdefault(name, value)
         origin = headers.get(b"origin")
+        authorization = headers.get(b"authorization")
         return cls(
             method=request.method.decode("ascii"),
             path=_path(request.target.decode("latin-1")),
             host=headers.get(b"host", b"").decode("latin-1"),
             origin=None if origin is None else origin.decode("latin-1"),
+            authorization=None if authorization is None else authorization.decode("latin-1"),
             has_body=b"transfer-encoding" in headers
             or headers.get(b"content-length", b"0").strip() != b"0",
             wants_websocket=headers.get(b"upgrade", b"").lower() == b"websocket",
             is_ascii=all(value.isascii() for _, value in request.headers),
         )
+
+
+def _is_of_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _path(target: str) -> str:
@@ -275,8 +317,16 @@ def _path(target: str) -> str:
 class _Connection:
     """h11 over a stream, remembering the bytes of the current request for an upgrade."""
 
-    def __init__(self, stream: trio.abc.Stream, limits: HttpLimits, principal: Principal) -> None:
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        limits: HttpLimits,
+        principal: Principal,
+        *,
+        is_encrypted: bool,
+    ) -> None:
         self.principal = principal
+        self.is_encrypted = is_encrypted
         self._stream = stream
         self._limits = limits
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
@@ -335,6 +385,8 @@ class _Connection:
             headers.append(("connection", "close"))
         if page.status is HTTPStatus.METHOD_NOT_ALLOWED:
             headers.append(("allow", "GET, HEAD"))
+        if page.status is HTTPStatus.UNAUTHORIZED:
+            headers.append(("www-authenticate", "Bearer"))
         if page.status is HTTPStatus.UPGRADE_REQUIRED:
             headers.append(("upgrade", "websocket"))
         response = h11.Response(
