@@ -214,8 +214,8 @@ BY_PARTITION = {
     NativeApi.FETCH: (Operation.CONSUME, FETCH, data.FetchReply),
     NativeApi.LIST_OFFSETS: (Operation.DESCRIBE, LIST, data.ListOffsetsReply),
 }
-NOT_JUDGED = {NativeApi.HELLO}
-"""The greeting."""
+NOT_JUDGED = {NativeApi.HELLO, NativeApi.AUTHENTICATE}
+"""The greeting, and who somebody is: what comes before any right."""
 
 V1 = {
     "PRODUCE": ("orders k:v", Operation.PRODUCE, TOPIC),
