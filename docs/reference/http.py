@@ -17,7 +17,7 @@ PATHS: Mapping[tuple[ListenerKind, str], str] = {
     (HTTP, "/live"): "200 and `live`, for as long as the process answers. For liveness probes.",
     (HTTP, "/ready"): (
         "200 when the node serves: it runs, knows an active controller, has a session with it, "
-        "and its disk is neither slow nor nearly full. Otherwise 503, with the reasons. For "
+        "and its disk is neither slow nor (nearly) full. Otherwise 503, with the reasons. For "
         "readiness probes and load balancers. JSON: `ready`, `failed` (sentences), `client_memory` "
         "(`held_bytes`, `limit_bytes`, `is_short`: what clients hold of this node's memory)."
     ),

@@ -119,6 +119,7 @@ class Broker:
             metrics=self._metrics,
             settings=replication_settings(settings),
         )
+        metadata.quorum.lacks_room = self.replicas.health.lacks_room
         meter_replicas(self._metrics, self.replicas)
         self._groups = GroupMachines(env, settings, self.replicas, metadata.image_store)
         meter_groups(self._metrics, self._groups.machines)

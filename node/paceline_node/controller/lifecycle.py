@@ -65,6 +65,14 @@ class Health(Protocol):
         """Whether the disk is so slow or full that leadership should move away."""
 
     @property
+    def problems(self) -> tuple[str, ...]:
+        """Why it is degraded, a sentence each."""
+
+    @property
+    def shortage(self) -> tuple[str, ...]:
+        """Those of them that say that it lacks room: what an operator has to mend."""
+
+    @property
     def offline(self) -> bool:
         """Whether the data directory failed."""
 
@@ -273,9 +281,9 @@ class Lifecycle:
         return self.broker_epoch >= 0 and self._image_offset() >= self.broker_epoch
 
     @property
-    def degraded(self) -> bool:
-        """Whether this node's disk is so slow or full that it should not lead."""
-        return self._health.degraded
+    def health(self) -> Health:
+        """How this node's disk is."""
+        return self._health
 
     @property
     def session_valid(self) -> bool:

@@ -141,6 +141,8 @@ class Quorum:
         self._send = send
         self._on_role = on_role
         self._on_config = on_config
+        self.lacks_room: Callable[[str, bool], None] = lambda *_: None
+        """Told what finds no room, and when it does again."""
         recovery = store.recovery
         self._core = Raft(
             me,
@@ -355,10 +357,12 @@ class Quorum:
                     raise StorageError(f"metadata {what}: {error}") from error
                 if not told:
                     self._log.error("no room for metadata", file=what, reason=str(error))
+                    self.lacks_room(f"metadata {what}", True)
                     told = True
                 await trio.sleep(ROOM_RETRY_S)
             else:
                 if told:
+                    self.lacks_room(f"metadata {what}", False)
                     self._log.info("metadata has room again", file=what)
                 return
 

@@ -33,14 +33,39 @@ class Health:
     def __init__(self) -> None:
         self.storage_full = False
         """Below the floor of free space."""
-        self.no_room = False
-        """An append found no room: a quota, or the floor is set too low."""
         self.slow = False
         self.offline = False
+        self._lacking: dict[str, None] = {}
+
+    @property
+    def no_room(self) -> bool:
+        """Something found no room: the file system is full, a quota, or the floor is too low."""
+        return bool(self._lacking)
+
+    def lacks_room(self, what: str, lacks: bool = True) -> None:
+        """What this node must write found no room, or (not ``lacks``) some again."""
+        if lacks:
+            self._lacking[what] = None
+        else:
+            self._lacking.pop(what, None)
 
     @property
     def degraded(self) -> bool:
         return self.storage_full or self.no_room or self.slow
+
+    @property
+    def shortage(self) -> tuple[str, ...]:
+        """That, and for what, the disk lacks room: what an operator has to mend."""
+        if self._lacking:
+            return (f"the disk is full: no room for {', '.join(self._lacking)}",)
+        if self.storage_full:
+            return ("the disk is nearly full: writes are refused (disk.min_free_bytes)",)
+        return ()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why this node should not lead, a sentence each."""
+        return (*self.shortage, *(("the disk is slow",) if self.slow else ()))
 
 
 class _Sample(NamedTuple):

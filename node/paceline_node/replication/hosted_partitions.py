@@ -21,6 +21,7 @@ from paceline_node.controller.image import Image, TopicImage, changed_topics
 from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import is_full
+from paceline_node.replication.disk_health import Health
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
 from paceline_node.replication.partition import (
     Partition,
@@ -40,6 +41,7 @@ from paceline_node.storage.partition_file import PartitionIdentity
 
 _PARALLEL_CREATES = 8
 _ROOM_RETRY_S = 1.0
+_NEW_LOGS = "new logs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class PartitionTable:
         store: MetadataStore,
         directory: LogDirectory,
         flusher: Flusher,
+        health: Health,
         settings: TableSettings,
         *,
         role_changed: Callable[[Partition], None],
@@ -90,6 +93,7 @@ class PartitionTable:
         self._store = store
         self._directory = directory
         self._flusher = flusher
+        self._health = health
         self._settings = settings
         self._role_changed = role_changed
         self._registered = registered
@@ -413,6 +417,7 @@ class PartitionTable:
 
     async def _await_room(self) -> None:
         """Queue again, after a pause, the logs that found no room; a deletion ends the pause."""
+        self._health.lacks_room(_NEW_LOGS, bool(self._no_room))
         if self._no_room:
             with trio.move_on_after(_ROOM_RETRY_S):
                 if not self._work:

@@ -5,6 +5,7 @@ Pure. Everything here is in exclusive ends: an ack offset of 5 says that records
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from paceline.types import NO_PARTITION_EPOCH, BrokerEpoch, NodeId, PartitionEpoch
@@ -31,6 +32,9 @@ class FollowerProgress:
     mark_at: float
     log_start: int = -1
     """As it is on the follower's disk; -1 while nothing is known."""
+    start_due: int = -1
+    start_due_since: float = math.inf
+    """A log start that the leader had then, and that is not on the follower's disk yet."""
     partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
     """Of the registration by which the follower spoke last."""
 
@@ -50,9 +54,18 @@ class FollowerProgress:
             self.mark_offset = leader_end
             self.mark_at = now
 
+    def observe_start(self, log_start: int, leader_start: int, now: float) -> None:
+        """Take in where the log begins on the follower's disk, with each fetch. As with the ends,
+        one that is always a little behind keeps up."""
+        self.log_start = log_start
+        if log_start >= leader_start:
+            self.start_due, self.start_due_since = leader_start, math.inf
+        elif log_start >= self.start_due:
+            self.start_due, self.start_due_since = leader_start, now
+
     def is_lagging(self, leader_end: int, now: float, lag_max_s: float) -> bool:
         """Whether the follower must leave the ISR (DESIGN 3.6)."""
-        if now - self.last_fetch > lag_max_s:
+        if now - self.last_fetch > lag_max_s or now - self.start_due_since > lag_max_s:
             return True
         return self.ack != leader_end and now - self.caught_up_at > lag_max_s
 

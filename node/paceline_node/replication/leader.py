@@ -133,11 +133,20 @@ class LeaderState:
         return True
 
     def others_begin_at(self, *, alone: int) -> int:
-        """The lowest log start that the other replicas in sync have on disk; -1: not known;
-        ``alone``: there are none. Before a client is told of a deletion, all have it there; the
-        word of one among several is not enough."""
-        others = [self.followers.get(node) for node in self.isr if node != self.me]
+        """The lowest log start that the other replicas in sync, or proposed to be, have on disk;
+        -1: not known; ``alone``: there are none. Before a client is told of a deletion, all have it
+        there; the word of one among several is not enough."""
+        others = [self.followers.get(node) for node in self._others]
         return min((-1 if each is None else each.log_start for each in others), default=alone)
+
+    def low_watermark(self, *, own: int) -> int:
+        """The log start that all replicas have on disk that are in sync, or may be elected all the
+        same; -1: not known. ``own``: as this leader's disk has it."""
+        known = [own, self.others_begin_at(alone=own)]
+        for node in self.registration.elr:
+            follower = self.followers.get(node)
+            known.append(-1 if follower is None else follower.log_start)
+        return min(known)
 
     def newest_broker_epoch(self, node: NodeId, brokers: Brokers) -> int:
         """The newest broker epoch known of a follower, from metadata or from its fetches."""

@@ -24,6 +24,8 @@ from paceline_node.storage.log import Log
 from paceline_node.storage.scrubbing import Scrubbed
 
 _LOG = tree.LogSettings()
+_CHECKPOINTS = "checkpoints"
+_APPENDS = "appends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Maintenance:
         self._reading_expired = False
         self._slow_disk = SlowDisk()
         self._refused = RefusedWrites()
+        self._no_room = False
         self._flush_at: dict[PartitionKey, float] = {}
         self._log = structlog.get_logger(component="maintenance", node=context.node_id)
 
@@ -105,6 +108,7 @@ class Maintenance:
         try:
             await self._write_starts()
             await self._directory.write_checkpoints(watermarks)
+            self._health.lacks_room(_CHECKPOINTS, False)
             await self._directory.remove_strays(self._is_elsewhere)
         except OSError as error:
             self._no_checkpoints(error)
@@ -114,6 +118,7 @@ class Maintenance:
             self._disk_error(error)
         else:  # the old checkpoints hold as well; recovery only reads more
             self._log.warning("no room for checkpoints", reason=str(error))
+            self._health.lacks_room(_CHECKPOINTS)
 
     def write_starts_soon(self) -> None:
         """A log start was moved forward, and somebody waits for it to be written down."""
@@ -259,9 +264,10 @@ class Maintenance:
         self._set_no_room(True)
 
     def _set_no_room(self, no_room: bool) -> None:
-        if no_room == self._health.no_room:
+        if no_room == self._no_room:
             return
-        self._health.no_room = no_room
+        self._no_room = no_room
+        self._health.lacks_room(_APPENDS, no_room)
         event = "an append found no room" if no_room else "no append lacked room of late"
         self._log.warning(event)
 

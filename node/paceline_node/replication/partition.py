@@ -270,6 +270,7 @@ class Partition:
         if change is not Transition.ADOPTED:
             self._lose_waiters(change)
         self._advance()
+        self.trims.settle()  # whoever lacked the log start may have left
         if change is Transition.ADOPTED and len(registration.isr) < registration.min_isr:
             self.appends.isr_too_small(registration.isr)
         # Fetches parked under the old registration must see the new one.

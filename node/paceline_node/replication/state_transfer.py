@@ -46,6 +46,7 @@ from paceline_node.net.framestream import Payload
 from paceline_node.peers.auth import Lane
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
+from paceline_node.replication.disk_health import Health
 from paceline_node.replication.fetch_pace import FetchPace
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.storage import producer_file, scrubbing
@@ -58,6 +59,7 @@ _PIECE_BYTES = 1024 * 1024
 _ANSWER_S = 10.0
 _AT_ONCE = 4
 _RETRY_S = 1.0
+_SNAPSHOTS = "snapshots"
 
 
 class StateTransfers:
@@ -70,6 +72,7 @@ class StateTransfers:
         env: Env,
         context: PartitionContext[Partition],
         links: PeerLinks,
+        health: Health,
         *,
         find: Callable[[PartitionKey], Partition | None],
         follow: Callable[[Partition], None],
@@ -79,6 +82,7 @@ class StateTransfers:
         self._node_id = context.node_id
         self._failed = context.events.failed
         self._links = links
+        self._health = health
         self._find = find
         self._follow = follow
         self._damaged = damaged
@@ -261,6 +265,7 @@ class StateTransfers:
     async def _write_all(self) -> None:
         while True:
             if not self._due:
+                self._health.lacks_room(_SNAPSHOTS, False)
                 await self._unwritten.park()
             log = next(iter(self._due))
             del self._due[log]
@@ -272,6 +277,7 @@ class StateTransfers:
             except OSError as error:
                 self._disk_error(log, error)
                 if is_full(error):
+                    self._health.lacks_room(_SNAPSHOTS)
                     self._due[log] = None
                     await trio.sleep(_RETRY_S)
             except (LookupError, CorruptMessage) as error:

@@ -28,12 +28,7 @@ class TrimProgress:
         leader = self._replica.leader
         if leader is None:
             return -1
-        own = self._replica.durable_start
-        known = [own, leader.others_begin_at(alone=own)]
-        for node in leader.registration.elr:
-            follower = leader.followers.get(node)
-            known.append(-1 if follower is None else follower.log_start)
-        return min(known)
+        return leader.low_watermark(own=self._replica.durable_start)
 
     def when_reached(self, offset: int, callback: Callable[[], None]) -> Waiter[Callable[[], None]]:
         """Call ``callback`` once: when the low watermark is at ``offset`` or above (at once if it

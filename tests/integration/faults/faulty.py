@@ -40,6 +40,11 @@ def is_log(path: str) -> bool:
     return path.startswith("topics/") and path.endswith(".log")
 
 
+def is_checkpoint(path: str) -> bool:
+    """Whether a path is that of an offsets checkpoint before it gets its name."""
+    return path.endswith(".ckpt.tmp")
+
+
 def is_metadata(path: str) -> bool:
     """Whether a path is that of the metadata quorum's log."""
     return path.startswith("metadata/") and path.endswith(".raft")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from paceline.types import OffsetSpec, TopicPartition
 from paceline_node.app.node import EXIT_DISK_FAILED
-from tests.integration.faults.faulty import FaultyCluster, faulty_cluster, is_log
+from tests.integration.faults.faulty import FaultyCluster, faulty_cluster, is_checkpoint, is_log
 from tests.integration.faults.writing import (
     assert_complete,
     create,
@@ -17,7 +18,7 @@ from tests.integration.faults.writing import (
     stored,
     writing,
 )
-from tests.integration.node.machines import data_dir
+from tests.integration.node.machines import connect, data_dir
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -151,3 +152,31 @@ async def test_a_write_error_ends_the_node(tmp_path: Path, role: str) -> None:
 
 def _is_passing(answer: str) -> bool:
     return answer.startswith(("ERR|REPLICATION_TIMEOUT|", "ERR|NOT_LEADER|"))
+
+
+async def test_a_follower_without_room_for_a_log_start_stops_no_trim(tmp_path: Path) -> None:
+    """What is appended still fits into the last block of the log, a checkpoint nowhere: trims
+    waited for as long as the disk was full, and health said that all was well."""
+    flags = {"replication__lag_max_ms": "1000", "log__checkpoint_ms": "200"}
+    async with faulty_cluster(tmp_path, **flags) as nodes:
+        leader = await create(nodes, "t")
+        full, via = (leader + 1) % 3, (leader + 2) % 3
+        async with writing(nodes, "t", via=via) as writer:
+            await writer.more()
+            nodes.disks[full].broken = is_checkpoint
+            fill(nodes, full)
+            async with connect(nodes.up[via].native) as client:
+                assert await client.admin.trim(TopicPartition("t", 0), 7) == 7
+            assert await _isr_is(nodes, via, leader, via)
+            said = await nodes.status(full)
+            assert said.degraded
+            assert said.damaged == ("the disk is full: no room for checkpoints",)
+            make_room(nodes, full)
+            await nodes.in_sync("t", 0, 0, 1, 2)
+            await nodes.wait_for("well again", lambda: _is_well(nodes, full))
+            assert (await nodes.status(full)).damaged == ()
+            await lead(nodes, "t", full)
+            await writer.more()
+            async with connect(nodes.up[via].native) as client:
+                at = TopicPartition("t", 0)
+                assert (await client.admin.find_offsets({at: OffsetSpec.EARLIEST}))[at].offset == 7

@@ -314,6 +314,33 @@ async def test_a_trim_is_told_once_every_replica_has_room_to_write_it_down(
         assert told == [4]
 
 
+async def test_a_follower_that_cannot_write_down_a_trim_leaves_and_comes_back(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """One follower's full disk stopped all trims, and nobody was told that it was full."""
+    brief = replace(QUIET, maintenance=replace(QUIET.maintenance, checkpoint_s=10.0))
+    async with memory_cluster(settings=brief) as cluster:
+        leader = await cluster.written(RECORDS, min_insync_replicas="2")
+        node = cluster.follower()
+        fill(cluster.disks[node.node_id])
+        told: list[int] = []
+        leader.trim(4)
+        leader.trims.when_reached(4, lambda: told.append(leader.trims.low_watermark))
+        await cluster.wait(lambda: bool(told))
+        assert told == [4]
+        assert node.node_id not in cluster.registration("t").isr
+        for _ in range(30):
+            assert node.manager.health.degraded, "for as long as it is full"
+            assert node.manager.health.shortage == ("the disk is full: no room for checkpoints",)
+            assert node.node_id not in cluster.registration("t").isr
+            await trio.sleep(1)
+        cluster.disks[node.node_id].capacity_bytes = None
+        await cluster.wait(lambda: node.node_id in cluster.registration("t").isr)
+        assert node.partition("t").replica.durable_start == 4
+        await cluster.wait(lambda: not node.manager.health.degraded)
+        assert not node.failures
+
+
 async def test_a_trim_that_cannot_be_written_down_ends_the_node(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -50,6 +50,8 @@ class Controller:
 
 class Disk:
     degraded = offline = False
+    problems: tuple[str, ...] = ()
+    shortage: tuple[str, ...] = ()
 
 
 def broker(controller: Controller, session_lost: Callable[[], None]) -> Lifecycle:

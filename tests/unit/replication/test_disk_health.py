@@ -61,8 +61,30 @@ def test_a_refused_write_is_remembered_for_a_while() -> None:
 
 
 def test_each_reason_alone_degrades() -> None:
-    for reason in ("storage_full", "no_room", "slow"):
+    for reason in ("storage_full", "slow"):
         health = Health()
         assert not health.degraded
         setattr(health, reason, True)
         assert health.degraded
+
+
+def test_a_full_disk_says_what_finds_no_room_until_it_does() -> None:
+    health = Health()
+    health.lacks_room("checkpoints")
+    health.lacks_room("appends")
+    health.lacks_room("checkpoints")
+    assert health.degraded
+    assert health.shortage == ("the disk is full: no room for checkpoints, appends",)
+    health.lacks_room("checkpoints", False)
+    health.lacks_room("appends", False)
+    assert not health.degraded
+    assert health.shortage == ()
+
+
+def test_a_slow_disk_is_no_full_one() -> None:
+    health = Health()
+    health.slow = True
+    assert health.problems == ("the disk is slow",)
+    assert health.shortage == ()
+    health.storage_full = True
+    assert health.problems[0] == health.shortage[0]

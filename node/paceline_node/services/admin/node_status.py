@@ -112,9 +112,7 @@ class StatusService:
             reasons.append("no active controller is known")
         if not self._lifecycle.session_valid:
             reasons.append("no session with a controller")
-        if self._lifecycle.degraded:
-            reasons.append("the disk is slow or nearly full")
-        return tuple(reasons)
+        return (*reasons, *self._lifecycle.health.problems)
 
     def quorum(self) -> QuorumView:
         """The metadata quorum as this node sees it."""
@@ -163,11 +161,12 @@ class StatusService:
             under_min_isr_count=counts.under_min_isr,
             leading_count=sum(partition.is_leader for partition in hosted),
             hosting_count=len(hosted),
-            degraded=self._lifecycle.degraded,
+            degraded=self._lifecycle.health.degraded,
             uptime_ms=int((self._env.now() - self._started) * 1000),
             pid=self._env.host.pid(),
             damaged=(
                 *damage_view.describe(self._node_id, hosted, self._table.lost_ends),
+                *self._lifecycle.health.shortage,
                 *self._of_certificates(),
             ),
             ranges=damage_view.ranges(self._node_id, hosted, self._table.lost_ends),
