@@ -338,7 +338,7 @@ MUTANTS: Sequence[NodeMutant] = (
         seconds=15.0,
         rare=True,
     ),
-    NodeMutant("voters without votes are new", LOSS, _votes_as_if_new, seed=3),
+    NodeMutant("voters without votes are new", LOSS, _votes_as_if_new, seed=5),
     NodeMutant("voters with old votes vote", STALE, _votes_as_if_new, seed=10, rare=True),
     NodeMutant(
         "producer ids are handed out again",
@@ -355,7 +355,7 @@ MUTANTS: Sequence[NodeMutant] = (
         whole=True,
         rare=True,
     ),
-    NodeMutant("unreadable bytes end the node", UNREADABLE, _unreadable_bytes_end_it, seed=1),
+    NodeMutant("unreadable bytes end the node", UNREADABLE, _unreadable_bytes_end_it, seed=0),
     NodeMutant("want of descriptors ends it", DESCRIPTORS, _want_of_descriptors_ends_it, seed=0),
     NodeMutant(
         "offsets belong to names",
