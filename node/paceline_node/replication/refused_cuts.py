@@ -84,27 +84,24 @@ def judge(
     is_open = registration.recovery == RECOVERY_UNCONFIRMED
     if not (is_open and may_lead and answer.follower_is_longer and log.is_proven()):
         return None
-    is_believed = counts_as_complete(me, registration) or _has_all_of_the_leader(
+    is_believed = counts_as_complete(me, registration) or _is_surely_longer(
         log.epochs, log.log_end_offset, high_watermark, answer
     )
     return FetchOutcome.LONGER if is_believed else None
 
 
-def _has_all_of_the_leader(
+def _is_surely_longer(
     epochs: EpochCache, log_end: int, high_watermark: int, answer: FetchedPartition
 ) -> bool:
-    """Whether what is committed of the leader's log is here, too, for sure: all of it is, or
-    something of the newest epoch here was committed (DESIGN 5.2).
+    """Whether nothing committed is in the leader's log alone: all of that log is here, too, or what
+    took its place here was committed, so that the leader's disk lies (DESIGN 5.2).
 
     A newer epoch alone says nothing. Leaders commit what others wrote before them without a record
     of their own, so the term in which the leader's records were committed may be newer than this
     one, in which nothing was.
     """
     point = truncation_point(epochs, log_end, answer.diverging_epoch, answer.diverging_end_offset)
-    if point >= answer.diverging_end_offset:
-        return True
-    newest = epochs.entry_at(log_end - 1)
-    return newest is not None and newest.start < high_watermark
+    return point >= answer.diverging_end_offset or point < high_watermark
 
 
 def _lacks_committed(

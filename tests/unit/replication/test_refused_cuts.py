@@ -60,15 +60,20 @@ def test_a_newer_epoch_in_which_nothing_was_committed_speaks_for_nobody(
     logs: tuple[Epochs, Epochs],
 ) -> None:
     """What the leader has instead may have been committed in a still newer term, without a record
-    of that. The high watermark reaches to where the follower's epoch begins."""
+    of that. The high watermark reaches to where the two fork."""
     leader, follower = pair(*logs, OPEN, high_watermark=2)
     assert fetch_once(leader, follower) is FetchOutcome.TRUNCATED
     assert [epoch for epoch, _ in log_of(follower).records] == [1, 1]
 
 
 @pytest.mark.parametrize("logs", FORKED.values(), ids=FORKED)
-def test_one_in_which_something_was_committed_does(logs: tuple[Epochs, Epochs]) -> None:
+def test_what_was_committed_in_place_of_the_leaders_does(logs: tuple[Epochs, Epochs]) -> None:
     leader, follower = pair(*logs, OPEN, high_watermark=3)
+    assert fetch_once(leader, follower) is FetchOutcome.LONGER
+
+
+def test_that_may_be_of_an_epoch_between() -> None:
+    leader, follower = pair((1, 1, 1), (1, 1, 2, 3), OPEN, high_watermark=3)
     assert fetch_once(leader, follower) is FetchOutcome.LONGER
 
 
