@@ -57,7 +57,10 @@ class _Teller(RebalanceListener):
         self._printer.say(f"reads {named}")
 
     async def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        self._printer.say("lost its partitions: the group has not heard of it in time")
+        self._printer.say(
+            "lost its partitions: the group no longer has this member, as it had not been heard of "
+            "in time, or was evicted; it joins again"
+        )
 
 
 async def read_group(client: Client, reading: GroupReading, printer: Printer) -> None:
