@@ -14,7 +14,7 @@ from paceline_cluster.cli import main as cli
 from paceline_cluster.errors import Exit
 from paceline_cluster.testing import BlockingPaceline
 
-pytestmark = pytest.mark.paceline(nodes=1)
+pytestmark = pytest.mark.paceline(nodes=1, settings={"security.super_users": "alice"})
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +29,8 @@ def test_life_of_a_user(
     secret = tmp_path / "password"
     secret.write_text("wonder land\n")
 
+    login = f"username=alice&password_file={secret}"
+
     def run(*words: str, code: Exit = Exit.OK) -> str:
         assert cli.main(["user", *words, "--bootstrap", address]) == code
         said = capsys.readouterr()
@@ -40,6 +42,7 @@ def test_life_of_a_user(
     given = ("--password-file", str(secret))
     weaker = ("--mechanism", "SCRAM-SHA-256", "--iterations", "4096")
     assert data("create", "alice", *given) == {"name": "alice", "result": "created"}
+    address = f"tcp://{address}?{login}"
     assert "exists already" in run("create", "alice", *given, code=Exit.DATA)
     assert "give the password with --password-file" in run("create", "bob", code=Exit.USAGE)
     data("create", "bob", "--no-password")
