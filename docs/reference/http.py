@@ -19,7 +19,8 @@ PATHS: Mapping[tuple[ListenerKind, str], str] = {
         "200 when the node serves: it runs, knows an active controller, has a session with it, "
         "and its disk is neither slow nor (nearly) full. Otherwise 503, with the reasons. For "
         "readiness probes and load balancers. JSON: `ready`, `failed` (sentences), `client_memory` "
-        "(`held_bytes`, `limit_bytes`, `is_short`: what clients hold of this node's memory)."
+        "(`held_bytes`, `limit_bytes`, `is_short`: what clients hold of this node's memory); of "
+        "a node that still starts only the first two."
     ),
     (HTTP, "/metrics"): "The [metrics](metrics.md) in Prometheus's text format.",
     (HTTP, "/native"): (

@@ -210,6 +210,8 @@ class Env:
     net: Network
     rng: random.Random
     times: ClusterTime = field(default_factory=ClusterTime)
+    waits: list[str] = field(default_factory=list)
+    """What this node waits for just now, for want of room (``storage/room.py``)."""
 
     def now(self) -> float:
         return self.host.now()

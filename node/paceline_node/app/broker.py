@@ -95,7 +95,7 @@ class Broker:
         self._compressors = compressors
         self._tls = tls
         self._stop_with_cluster = stop_with_cluster
-        self._incarnation = IncarnationFile(env.disk, boot.meta.node, boot.previous or _UNKNOWN)
+        self._incarnation = IncarnationFile(env, boot.meta.node, boot.previous or _UNKNOWN)
         self._watchdog = LoopWatchdog(_stopwatch(env, settings.metrics.slice_clock))
         self._metrics = Metrics(version=__version__, per_partition=settings.metrics.per_partition)
         meter_process(self._metrics, env.disk, self._watchdog)

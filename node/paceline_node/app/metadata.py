@@ -37,7 +37,8 @@ async def open_store(env: Env, boot: Boot) -> RaftStore:
             boot.meta.cluster_id,
             disk_failed=boot.disk_failed,
             reached=boot.metadata_reached,
-        )
+        ),
+        env.waits,
     )
     if store.recovery.mended:
         structlog.get_logger().error(

@@ -7,7 +7,7 @@ connections, flush, close, mark the stop as clean (DESIGN 2.1).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -25,14 +25,18 @@ from paceline_node.app.broker import Broker
 from paceline_node.app.compressors import chosen
 from paceline_node.app.joining import ask_to_join
 from paceline_node.app.metadata import Metadata, open_store
+from paceline_node.app.node_pages import browsers_of
 from paceline_node.app.peering import Peering
 from paceline_node.app.pravega import check_http2
 from paceline_node.app.rejoining import rejoin
+from paceline_node.app.starting import PATIENCE_S, StartingNode
 from paceline_node.app.tls import NodeTls
 from paceline_node.controller.raft_store import MetadataCorrupt, RaftStore
 from paceline_node.controller.raft_types import Member
 from paceline_node.env import Env
 from paceline_node.listeners.serving import BoundListener, bind
+from paceline_node.net.accepting import AcceptGate
+from paceline_node.net.network import RealDescriptors
 from paceline_node.peers import auth
 from paceline_node.peers.server import ServerLimits
 from paceline_node.security.principals import Policy
@@ -82,6 +86,13 @@ class Node:
         self._stop = trio.Event()
         self._cluster_stops = False
         self._broker: Broker | None = None
+        self._refuse_from = 0.0
+        self._starting = StartingNode(
+            self._waits_for,
+            self._tls.door,
+            browsers_of(settings),
+            AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors),
+        )
 
     @property
     def broker(self) -> Broker | None:
@@ -127,13 +138,14 @@ class Node:
         """
         for problem in self._tls.problems(self._env.host.wall_ms() / 1000):
             self._log.warning("certificate", problem=problem)
-        await when_there_is_room(partial(take_lock, self._env.disk))
+        await when_there_is_room(partial(take_lock, self._env.disk), self._env.waits)
         bound: list[BoundListener] = []
         try:
             for config in self._settings.effective_listeners:
                 bound.append(await bind(self._env.net, config))
+            self._refuse_from = trio.current_time() + PATIENCE_S
             secret = auth.read_secret(self._settings.secret_path)
-            known = await self._unless_stopped(partial(self._know_itself, secret, bound))
+            known = await self._while_starting(partial(self._know_itself, secret, bound), bound)
             if known is not None:
                 await self._run(*known, secret, bound, task_status)
         finally:
@@ -167,7 +179,8 @@ class Node:
 
     async def _identify(self, secret: auth.Secret, bound: list[BoundListener]) -> Boot:
         """What the data directory says; an empty one joins the cluster of the bootstrap peers."""
-        boot = await when_there_is_room(partial(open_directory, self._env, self._node_id))
+        look = partial(open_directory, self._env, self._node_id)
+        boot = await when_there_is_room(look, self._env.waits)
         if boot is not None:
             return boot
         peers = self._settings.cluster.bootstrap
@@ -191,6 +204,11 @@ class Node:
         opened = await open_directory(self._env, self._node_id)
         assert opened is not None, "a directory just formatted can be opened"
         return opened
+
+    def _waits_for(self) -> tuple[str, ...]:
+        """Why this node does not serve yet."""
+        shortage = () if self._broker is None else self._broker.replicas.health.shortage
+        return (f"node {self._node_id} is starting", *dict.fromkeys(self._env.waits), *shortage)
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -242,7 +260,7 @@ class Node:
                     await broker.enter(core)
                     return True
 
-                if await self._unless_stopped(enter):
+                if await self._while_starting(enter, bound):
                     await self._serve(broker, metadata, task_status)
                 await broker.close()
                 core.cancel_scope.cancel("the node stops")
@@ -251,8 +269,11 @@ class Node:
         finally:
             metadata.store_on_disk.close()
 
-    async def _unless_stopped(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """The result of ``work``; None when the node was told to stop before it was done."""
+    async def _while_starting(
+        self, work: Callable[[], Awaitable[T]], bound: Sequence[BoundListener]
+    ) -> T | None:
+        """The result of ``work``; None when the node was told to stop before it was done. Clients
+        are sent away meanwhile."""
         result = None
         async with trio.open_nursery() as nursery:
 
@@ -260,7 +281,12 @@ class Node:
                 await self._stop.wait()
                 nursery.cancel_scope.cancel("stopped while starting")
 
+            async def send_away() -> None:
+                await trio.sleep_until(self._refuse_from)
+                await self._starting.run(bound)
+
             nursery.start_soon(watch)
+            nursery.start_soon(send_away)
             result = await work()
             nursery.cancel_scope.cancel("started")
         return result

@@ -29,6 +29,14 @@ from paceline_node.settings import ListenerKind, Login, Settings
 NATIVE_PATH = "/native"
 
 
+def browsers_of(settings: Settings) -> BrowserCheck:
+    """Which hosts and origins browsers may name."""
+    http = settings.http
+    # A browser may use the names that this node tells others.
+    advertised = [item.advertised_host for item in settings.effective_listeners]
+    return BrowserCheck(hosts=[*http.allowed_hosts, *advertised], origins=http.allowed_origins)
+
+
 class NodePages:
     """Makes the servers."""
 
@@ -124,7 +132,7 @@ class NodePages:
         return HttpServer(
             pages,
             sockets=sockets,
-            browsers=self._browsers(),
+            browsers=browsers_of(self._settings),
             limits=self._limits(),
             count=count,
             memory=self._memory,
@@ -133,12 +141,6 @@ class NodePages:
 
     async def _whose_token(self, token: str, source: str) -> Principal:
         return (await self._authenticator.token(token, source)).principal
-
-    def _browsers(self) -> BrowserCheck:
-        http = self._settings.http
-        # A browser may use the names that this node tells others.
-        advertised = [item.advertised_host for item in self._settings.effective_listeners]
-        return BrowserCheck(hosts=[*http.allowed_hosts, *advertised], origins=http.allowed_origins)
 
     def _limits(self) -> HttpLimits:
         return HttpLimits(

@@ -98,7 +98,7 @@ class LogDirectory:
         the disk. Raises OSError: the directory cannot be used."""
         known = self._known
         await known.load()
-        marks = await when_there_is_room(self.marks.open)
+        marks = await when_there_is_room(self.marks.open, self._env.waits)
         ending = Ending.of(clean=clean, same_boot=same_boot and not disk_failed)
         logs: dict[PartitionKey, Log] = {}
         slots = trio.CapacityLimiter(_PARALLEL_OPENS)
@@ -111,7 +111,7 @@ class LogDirectory:
             async with slots:
                 try:
                     log = logs[key] = await when_there_is_room(
-                        partial(open_log, self._env, path, settings, hints)
+                        partial(open_log, self._env, path, settings, hints), self._env.waits
                     )
                 except ForeignLog as error:
                     await self._set_aside_foreign(path, str(error))
@@ -131,7 +131,8 @@ class LogDirectory:
 
         listed = known.partitions | marks.keys()
         async with trio.open_nursery() as nursery:
-            for path, identity in await when_there_is_room(partial(self._identify, listed)):
+            identify = partial(self._identify, listed)
+            for path, identity in await when_there_is_room(identify, self._env.waits):
                 nursery.start_soon(open_one, path, identity)
         # A power cut may have left older marks. After a kill they are taken for exact, and this
         # process may be killed before it syncs anything of its own.
@@ -369,7 +370,7 @@ class LogDirectory:
             # Even a new name may want room; what is deleted here makes some. What is only given up
             # is told apart by the next start, or when it is assigned here again.
         if delete:
-            await when_there_is_room(partial(self._remove, stray))
+            await when_there_is_room(partial(self._remove, stray), self._env.waits)
 
     async def _remove(self, path: str) -> bool:
         """Delete a stray; whether that could be done."""

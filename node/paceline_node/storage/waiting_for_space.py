@@ -7,6 +7,7 @@ again into the same shortage.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -15,29 +16,41 @@ import trio
 
 from paceline_node.env import is_full
 
+_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 RETRY_S = 1.0
 """Between two tries, while there is no room."""
 
 T = TypeVar("T")
 
 
-async def when_there_is_room(work: Callable[[], Awaitable[T]]) -> T:
+async def when_there_is_room(work: Callable[[], Awaitable[T]], waits: list[str]) -> T:
     """The result of ``work``, begun anew, as long as it fails for want of room or of descriptors.
+    Meanwhile ``waits`` (``Env.waits``) says so.
 
     ``work`` must be what a crash may interrupt anywhere, and close what it opened when it fails.
     Raises what else it raises; may be cancelled at any time."""
-    told = False
-    while True:
-        try:
-            return await work()
-        except OSError as error:
-            if not is_full(error):
-                raise
-            if not told:
-                structlog.get_logger(component="disk").error(
-                    "waiting for room on the disk, or for file descriptors",
-                    path=error.filename,
-                    reason=str(error),
-                )
-                told = True
-        await trio.sleep(RETRY_S)
+    wait: str | None = None
+    try:
+        while True:
+            try:
+                return await work()
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                if wait is None:
+                    wait = _told(error)
+                    waits.append(wait)
+            await trio.sleep(RETRY_S)
+    finally:
+        if wait is not None:
+            waits.remove(wait)
+
+
+def _told(error: OSError) -> str:
+    structlog.get_logger(component="disk").error(
+        "waiting for room on the disk, or for file descriptors",
+        path=error.filename,
+        reason=str(error),
+    )
+    what = "file descriptors" if error.errno in _DESCRIPTORS else "room on the disk"
+    return f"waiting for {what}: {error.strerror}"

@@ -135,7 +135,7 @@ class FaultyHost(SharedHost):
 
 class FaultyCluster(Cluster):
     """A cluster with a :class:`FaultyDisk` and a :class:`FaultyHost` under every node; a node that
-    starts again gets new ones, without faults."""
+    starts again gets new ones, without faults unless its disk is full from the start."""
 
     host_type: type[FaultyHost] = FaultyHost
 
@@ -143,6 +143,7 @@ class FaultyCluster(Cluster):
         super().__init__(directory, nursery, flags)
         self.disks: dict[int, FaultyDisk] = {}
         self.hosts: dict[int, FaultyHost] = {}
+        self.full_from_the_start: set[int] = set()
 
     async def start(self, number: int, **flags: str) -> RunningNode:
         extra = {key.replace("__", "."): value for key, value in flags.items()}
@@ -151,6 +152,8 @@ class FaultyCluster(Cluster):
         env = plain._env
         assert isinstance(env.disk, RealDisk)
         disk = self.disks[number] = FaultyDisk(env.disk)
+        if number in self.full_from_the_start:
+            disk.write_error = errno.ENOSPC
         host = self.hosts[number] = self.host_type()
         life = self._lives[number] = _Life(Node(plain._settings, Env(host, disk, env.net, env.rng)))
         with trio.fail_after(HANG_S):
