@@ -19,6 +19,8 @@ _FIELD = re.compile(r"(?:^| +)([a-zA-Z_]\w*)=")
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
 _GRAVE = ("warning", "error", "critical")
 _NEAR_THE_END = 64 * 1024
+_LAST_WORDS = "paceline-node: "
+"""How what begins that a node prints before it ends with an exit code of its own."""
 
 
 def parsed(line: str) -> dict[str, Any]:
@@ -43,17 +45,34 @@ def parsed(line: str) -> dict[str, Any]:
 def last_complaint(path: Path) -> str:
     """What a node's log says last, and when, that is no mere information; empty where its last
     64 KiB hold nothing of the kind."""
+    for line in reversed(_last_lines(path)):
+        entry = parsed(line)
+        if entry.get("level") in _GRAVE:
+            why = entry["fields"].get("reason") or entry["fields"].get("error")
+            return f"{entry['time']} {entry['event']}" + (f": {why}" if why else "")
+    return ""
+
+
+def last_words(path: Path) -> str:
+    """Why a node that is gone ended, as its log has it: what it printed at its very end, else its
+    last complaint."""
+    printed: list[str] = []
+    for line in reversed(_last_lines(path)):
+        if "time" in parsed(line):
+            break
+        printed.insert(0, line.removeprefix(_LAST_WORDS).strip())
+        if line.startswith(_LAST_WORDS):
+            return " ".join(printed)
+    return last_complaint(path)
+
+
+def _last_lines(path: Path) -> list[str]:
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _NEAR_THE_END))
-            text = file.read().decode("utf-8", errors="replace")
+            return file.read().decode("utf-8", errors="replace").splitlines()
     except OSError:
-        return ""
-    for line in reversed(text.splitlines()):
-        entry = parsed(line)
-        if entry.get("level") in _GRAVE:
-            return f"{entry['time']} {entry['event']}"
-    return ""
+        return []
 
 
 def _of_json(line: str) -> dict[str, Any]:

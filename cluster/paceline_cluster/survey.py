@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import trio
 
@@ -19,7 +18,7 @@ from paceline.types import NO_NODE
 from paceline.values import dataclass
 from paceline.wire.native.data import CertificateStanding, RangeStanding, StatusReply
 from paceline_cluster import processes
-from paceline_cluster.log_lines import last_complaint
+from paceline_cluster.log_lines import last_complaint, last_words
 from paceline_cluster.node_calls import ask_status, ask_to_stop
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
@@ -38,7 +37,10 @@ class NodeView:
     status: StatusReply | None
     error: str = ""
     complaint: str = ""
-    """Of a node that runs on this machine and says nothing: its log's last warning or error."""
+    """Of a node of this machine that says nothing: its log's last warning or error; why it ended.
+    """
+    ended: bool = False
+    """Its process is gone, and nobody stopped it."""
 
     @property
     def state(self) -> str:
@@ -51,10 +53,20 @@ class NodeView:
         """Why this node is not plainly running."""
         if self.state == "running":
             return []
-        details = self.error if self.status is None else ", ".join(self.status.reasons)
+        details = [self.error] if self.status is None else [", ".join(self.status.reasons)]
+        if self.ended:
+            details.append("nobody stopped it")
         if self.complaint:
-            details = f"{details}; its log said last: {self.complaint}"
-        return [f"node {self.id} is {self.state}" + (f" ({details})" if details else "")]
+            details.append(f"its log said last: {self.complaint}")
+        told = "; ".join(filter(None, details))
+        what_to_do = _NEXT.get(self.process, "").format(self.id)
+        return [f"node {self.id} is {self.state}" + (f" ({told})" if told else "") + what_to_do]
+
+
+_NEXT: dict[ProcessState | None, str] = {
+    ProcessState.STOPPED: ": start it with 'paceline node restart {}'",
+    ProcessState.SUSPENDED: ": let it go on with 'paceline node resume {}'",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +153,17 @@ async def survey(state: ClusterState) -> Survey:
     seen = await _ask_all(
         [(entry.id, state.native(entry), _process_of(entry)) for entry in state.nodes]
     )
-    logs = {entry.id: entry.log_path for entry in state.nodes}
-    return Survey(tuple(_with_complaint(view, logs[view.id]) for view in seen.nodes))
+    return Survey(tuple(_with_complaint(view, state.node(view.id)) for view in seen.nodes))
 
 
-def _with_complaint(view: NodeView, log: Path) -> NodeView:
+def _with_complaint(view: NodeView, entry: NodeEntry) -> NodeView:
     # A node serves clients only once it follows the quorum: until then only its log can tell.
-    if view.state != "unreachable":
-        return view
-    return replace(view, complaint=last_complaint(log))
+    if view.state == "unreachable":
+        return replace(view, complaint=last_complaint(entry.log_path))
+    # Whoever stops a node forgets its pid.
+    if view.process is ProcessState.STOPPED and entry.pid is not None:
+        return replace(view, ended=True, complaint=last_words(entry.log_path))
+    return view
 
 
 async def survey_addresses(addresses: Sequence[str]) -> Survey:

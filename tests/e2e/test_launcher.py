@@ -96,3 +96,24 @@ def test_all_that_were_killed_are_started_at_once_and_up_ends_in_sync(stray: Clu
         stray.run("node", "kill", node)
     status = stray.json("up", "--detach", *words)
     assert (status["under_replicated_partitions"], status["healthy"]) == (0, True)
+
+
+def test_a_node_that_does_not_run_says_why_and_what_starts_it(stray: Cluster) -> None:
+    """It was "stopped", and why it had ended stood in its log alone."""
+    stray.up("--nodes", "3")
+    stray.run("node", "kill", "1")
+    what_to_do = "start it with 'paceline node restart 1'"
+    assert f"node 1 is stopped: {what_to_do}" in stray.json("status")["reasons"]
+    lock = stray.dir / "node-1" / "LOCK"
+    lock.unlink()
+    lock.mkdir()
+    stray.run("node", "restart", "1", exit_code=69)
+    [said] = [each for each in stray.json("status")["reasons"] if each.startswith("node 1 is st")]
+    assert said.startswith(
+        "node 1 is stopped (nobody stopped it; its log said last: the data directory failed: "
+    )
+    assert said.endswith(f"): {what_to_do}")
+    assert said in stray.run("status").stdout.decode()
+    lock.rmdir()
+    stray.run("node", "restart", "1")
+    stray.run("health", "--exit-when-healthy")

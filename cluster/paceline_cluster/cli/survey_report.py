@@ -62,7 +62,9 @@ def status_tables(current: ClusterState | None, seen: Survey) -> list[Table]:
     )
     listeners = [node["listeners"] for node in data["nodes"]]
     is_encrypted = current is not None and current.tls is not None
-    return [nodes, address_table(listeners, is_encrypted=is_encrypted), cluster]
+    tables = [nodes, address_table(listeners, is_encrypted=is_encrypted), cluster]
+    problems = [(problem,) for view in seen.nodes for problem in view.problems()]
+    return [*tables, Table(("problems",), problems)] if problems else tables
 
 
 _CLIENTS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from paceline_cluster.log_lines import last_complaint, parsed
+from paceline_cluster.log_lines import last_complaint, last_words, parsed
 
 FIELDS = {
     "partition": "__groups/2",
@@ -66,3 +66,21 @@ def test_what_a_log_says_last_that_is_no_mere_information(tmp_path: Path) -> Non
     assert last_complaint(log) == "2026-11-26T09:17:59Z it follows nobody"
     log.write_text(grave + 3000 * calm)
     assert last_complaint(log) == ""
+
+
+def test_a_complaint_is_told_with_its_reason(tmp_path: Path) -> None:
+    log = tmp_path / "node.log"
+    log.write_text("2026-11-26T09:17:59Z [error    ] it waits  path=x reason='no space left'\n")
+    assert last_complaint(log) == "2026-11-26T09:17:59Z it waits: no space left"
+
+
+def test_what_a_node_says_when_it_ends(tmp_path: Path) -> None:
+    log = tmp_path / "node.log"
+    grave = "2026-11-26T09:17:59Z [error    ] data directory failed  error='[Errno 5] EIO'\n"
+    calm = "2026-11-26T09:17:58Z [info     ] role changed     isr=[0]\n"
+    log.write_text(grave + calm + "paceline-node: refused:\n  its disk is an old copy\n")
+    assert last_words(log) == "refused: its disk is an old copy"
+    assert last_complaint(log).endswith("data directory failed: [Errno 5] EIO")
+    log.write_text("paceline-node: of an earlier life\n" + grave + calm)
+    assert last_words(log) == "2026-11-26T09:17:59Z data directory failed: [Errno 5] EIO"
+    assert last_words(tmp_path / "none") == ""

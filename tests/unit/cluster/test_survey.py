@@ -136,11 +136,27 @@ def test_nobody_answers() -> None:
     assert seen.reasons() == [f"node {node} is unreachable (refused)" for node in range(2)]
 
 
-@pytest.mark.parametrize("process", [ProcessState.STOPPED, ProcessState.SUSPENDED])
-def test_state_of_the_process_comes_first(process: ProcessState) -> None:
-    view = NodeView(0, "h:0", process, None)
+@pytest.mark.parametrize(
+    ("process", "what_to_do"),
+    [
+        (ProcessState.STOPPED, "start it with 'paceline node restart 3'"),
+        (ProcessState.SUSPENDED, "let it go on with 'paceline node resume 3'"),
+    ],
+)
+def test_state_of_the_process_comes_first(process: ProcessState, what_to_do: str) -> None:
+    view = NodeView(3, "h:0", process, None)
     assert view.state == str(process)
-    assert view.problems() == [f"node 0 is {process}"]
+    assert view.problems() == [f"node 3 is {process}: {what_to_do}"]
+
+
+def test_a_node_that_ended_says_why() -> None:
+    words = "the data directory failed: [Errno 30] Read-only file system"
+    view = NodeView(3, "h:0", ProcessState.STOPPED, None, complaint=words, ended=True)
+    [said] = view.problems()
+    assert said == (
+        f"node 3 is stopped (nobody stopped it; its log said last: {words}): "
+        "start it with 'paceline node restart 3'"
+    )
 
 
 async def test_replicas_that_come_nearer_to_sync_are_waited_for(autojump_clock: object) -> None:
