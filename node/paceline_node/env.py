@@ -211,7 +211,7 @@ class Env:
     rng: random.Random
     times: ClusterTime = field(default_factory=ClusterTime)
     waits: list[str] = field(default_factory=list)
-    """What this node waits for just now, for want of room (``storage/room.py``)."""
+    """What this node waits for just now, for want of room (``storage/waiting_for_space.py``)."""
 
     def now(self) -> float:
         return self.host.now()

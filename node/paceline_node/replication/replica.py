@@ -277,7 +277,8 @@ class Replica:
         leader.followers[sender.node].observe_start(position.log_start_offset, start, now)
         if position.log_start_offset > self.log.log_start_offset:  # deleted, and forgotten here
             self.log.advance_start(min(leader.others_begin_at(alone=-1), self.high_watermark))
-        # Clients may have been told that what lies below is deleted: whoever leads must know (5.7).
+        # Clients may have been told that what lies below is deleted: whoever leads must know that
+        # (DESIGN 5.7).
         if position.log_start_offset < leader.low_watermark(own=self.durable_start):
             return ACCEPTED
         if not refused_cuts.awaits_others(
