@@ -26,6 +26,7 @@ async def wait_until_ready(
 ) -> Survey:
     """Wait until every node answers and the quorum and all partitions have leaders; ``in_sync``:
     and then, as long as that comes nearer, until all replicas are in sync (:func:`wait_in_sync`).
+    Where no node tells whoever asks, that all serve is enough.
 
     Raises NodeEnded or NodeMisconfigured with the end of the node's log when a process ends, and
     TooLate naming what was still missing.
@@ -34,6 +35,8 @@ async def wait_until_ready(
     await _until_all_listen(current, children, deadline)
     while True:
         seen = await _look(current, children)
+        if seen.is_closed():
+            return seen
         if seen.is_ready():
             if not in_sync:
                 return seen

@@ -13,7 +13,8 @@ from dataclasses import replace
 import trio
 
 from paceline.client.endpoint import Endpoint
-from paceline.errors import PacelineError
+from paceline.errors import AuthenticationFailed, AuthorizationFailed, PacelineError
+from paceline.login import VARIABLES
 from paceline.types import NO_NODE
 from paceline.values import dataclass
 from paceline.wire.native.data import CertificateStanding, RangeStanding, StatusReply
@@ -41,18 +42,24 @@ class NodeView:
     """
     ended: bool = False
     """Its process is gone, and nobody stopped it."""
+    is_closed: bool = False
+    """It serves, and does not tell whoever asks: he has to log in, or lacks the right."""
 
     @property
     def state(self) -> str:
         """One word: what the node says of itself, or why it says nothing."""
         if self.process in (ProcessState.STOPPED, ProcessState.SUSPENDED):
             return str(self.process)
+        if self.is_closed:
+            return "no-access"
         return "unreachable" if self.status is None else self.status.state
 
     def problems(self) -> list[str]:
         """Why this node is not plainly running."""
         if self.state == "running":
             return []
+        if self.is_closed:
+            return [f"node {self.id} runs, and does not say how it is ({self.error}): {_LOG_IN}"]
         details = [self.error] if self.status is None else [", ".join(self.status.reasons)]
         if self.ended:
             details.append("nobody stopped it")
@@ -63,6 +70,7 @@ class NodeView:
         return [f"node {self.id} is {self.state}" + (f" ({told})" if told else "") + what_to_do]
 
 
+_LOG_IN = f"say who you are by {VARIABLES['username']} and {VARIABLES['password_file']}"
 _NEXT: dict[ProcessState | None, str] = {
     ProcessState.STOPPED: ": start it with 'paceline node restart {}'",
     ProcessState.SUSPENDED: ": let it go on with 'paceline node resume {}'",
@@ -124,6 +132,10 @@ class Survey:
         """Until when certificates are good, by node; none where nothing is encrypted."""
         answers = [(view.id, view.status) for view in self.nodes if view.status is not None]
         return [(node, each) for node, status in answers for each in status.certificates]
+
+    def is_closed(self) -> bool:
+        """Whether all nodes serve, and none tells how it is."""
+        return bool(self.nodes) and all(view.is_closed for view in self.nodes)
 
     def is_ready(self) -> bool:
         """Whether every node answers and the quorum and all partitions have leaders."""
@@ -201,6 +213,8 @@ async def _ask_all(nodes: Iterable[tuple[int, str, ProcessState | None]]) -> Sur
             return
         try:
             status = await ask_status(address)
+        except (AuthorizationFailed, AuthenticationFailed) as error:
+            views.append(NodeView(node_id, address, process, None, str(error), is_closed=True))
         except PacelineError as error:
             views.append(NodeView(node_id, address, process, None, str(error)))
         else:

@@ -117,3 +117,23 @@ def test_a_node_that_does_not_run_says_why_and_what_starts_it(stray: Cluster) ->
     lock.rmdir()
     stray.run("node", "restart", "1")
     stray.run("health", "--exit-when-healthy")
+
+
+def test_a_closed_cluster_is_started_by_who_has_not_logged_in(
+    stray: Cluster, tmp_path: Path
+) -> None:
+    stray.up("--nodes", "1", "--set", "security.super_users=ops")
+    password = tmp_path / "password"
+    password.write_text("something-long-1\n")
+    stray.run("user", "create", "ops", "--password-file", str(password))
+    stray.run("down", "--dir", str(stray.dir))
+    started = stray.run("up", "--detach", "--dir", str(stray.dir), "--output", "json")
+    assert json.loads(started.stdout)["nodes"][0]["state"] == "no-access"
+    refused = stray.run("health", exit_code=69).stdout.decode()
+    assert "PACELINE_CLIENT_USERNAME" in refused
+    login = {
+        "PACELINE_CLIENT_USERNAME": "ops",
+        "PACELINE_CLIENT_PASSWORD_FILE": str(password),
+    }
+    stray.env.update(login)
+    stray.run("health", "--exit-when-healthy")

@@ -55,6 +55,22 @@ def _survey(*changes: StatusReply | None) -> Survey:
     return Survey(tuple(_view(node, status) for node, status in enumerate(answers)))
 
 
+def test_nodes_that_do_not_tell_whoever_asks_run_all_the_same() -> None:
+    closed = [replace(_view(n, None, error="may not"), is_closed=True) for n in range(3)]
+    seen = Survey(tuple(closed))
+    assert seen.is_closed()
+    assert not seen.is_healthy()
+    assert [view.state for view in seen.nodes] == ["no-access"] * 3
+    [first, *_] = seen.reasons()
+    assert first == (
+        "node 0 runs, and does not say how it is (may not): say who you are by "
+        "PACELINE_CLIENT_USERNAME and PACELINE_CLIENT_PASSWORD_FILE"
+    )
+    assert not Survey((*closed[:2], _view(2, None))).is_closed()
+    stopped = replace(closed[2], process=ProcessState.STOPPED, is_closed=False)
+    assert not Survey((*closed[:2], stopped)).is_closed()
+
+
 def test_all_well() -> None:
     seen = _survey()
     assert seen.is_ready()
