@@ -129,6 +129,8 @@ def test_a_closed_cluster_is_started_by_who_has_not_logged_in(
     stray.run("down", "--dir", str(stray.dir))
     started = stray.run("up", "--detach", "--dir", str(stray.dir), "--output", "json")
     assert json.loads(started.stdout)["nodes"][0]["state"] == "no-access"
+    stray.run("node", "stop", "0")
+    stray.run("node", "restart", "0")
     refused = stray.run("health", exit_code=69).stdout.decode()
     assert "PACELINE_CLIENT_USERNAME" in refused
     login = {

@@ -13,7 +13,7 @@ from uuid import UUID
 import click
 import trio
 
-from paceline.errors import PacelineError
+from paceline.errors import AuthenticationFailed, AuthorizationFailed, PacelineError
 from paceline.types import NodeId
 from paceline_cluster import create, launch, processes, state
 from paceline_cluster.cli.complete import complete_nodes, complete_targets
@@ -105,6 +105,8 @@ async def _wait_running(current: ClusterState, entry: NodeEntry, children: Child
             raise NodeEnded(f"{how}; its log {entry.log_path} ends:\n{launch.log_tail(entry)}")
         try:
             status = await ask_status(current.native(entry))
+        except (AuthorizationFailed, AuthenticationFailed):
+            return  # it serves, and does not tell everybody how it is
         except PacelineError as error:
             said = str(error)
         else:
