@@ -186,7 +186,7 @@ MUTANTS = (
     NodeMutant("expand without ack >= HW", MIXED, core("expand without ack >= HW"), seed=0),
     NodeMutant("truncate to HW", MIXED, core("truncate to HW"), seed=2),
     NodeMutant(
-        "log end counted in mode group", POWER_ALL, core("log end counted in mode group"), seed=0
+        "log end counted in mode group", POWER_ALL, core("log end counted in mode group"), seed=1
     ),
     NodeMutant("roles before registration", RESTART, core("roles before registration"), seed=4),
 )
