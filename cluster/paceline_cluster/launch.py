@@ -113,13 +113,13 @@ def how_it_ended(node_id: int, code: int | None) -> str:
     return f"node {node_id} ended with exit code {code}"
 
 
-def log_tail(entry: NodeEntry) -> str:
+def log_tail(entry: NodeEntry, lines: int = _LOG_TAIL_LINES) -> str:
     """The last lines of a node's log."""
     try:
         text = entry.log_path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return "(there is no log)"
-    return "\n".join(text.splitlines()[-_LOG_TAIL_LINES:])
+    return "\n".join(text.splitlines()[-lines:] if lines else ())
 
 
 async def stop_node(directory: Path, entry: NodeEntry, *, timeout_s: float) -> ClusterState:

@@ -43,7 +43,7 @@ async def wait_until_ready(
             return await wait_in_sync(partial(_look, current, children), seen, deadline=deadline)
         if trio.current_time() > deadline:
             missing = "; ".join(seen.reasons())
-            raise TooLate(f"the cluster is not ready after {timeout_s:.0f} s: {missing}")
+            raise TooLate(f"the cluster is not ready after {timeout_s:g} s: {missing}")
         await trio.sleep(POLL_S)
 
 

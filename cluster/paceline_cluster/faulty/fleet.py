@@ -17,6 +17,7 @@ from uuid import UUID
 
 import trio
 
+from paceline.client.single_error_nursery import open_scope
 from paceline_cluster import create, launch, ports, processes, state
 from paceline_cluster.errors import TooLate
 from paceline_cluster.faulty import world
@@ -199,7 +200,7 @@ async def open_fleet(
     Raises BadSetting, NodeEnded, TooLate.
     """
     children = Children(program=processes.FAULTY_PROGRAM)
-    async with trio.open_nursery() as nursery:
+    async with open_scope() as nursery:
         async with ports.free_ports(range(count)) as plan:
             spec = create.local_spec(plan, settings=settings, voters=None)
             made = await create.create(directory, spec.encrypted(directory) if tls else spec)
@@ -224,7 +225,6 @@ async def open_fleet(
             _kill_all(children)
             for page in pages.values():
                 page.close()
-        nursery.cancel_scope.cancel()
 
 
 def _nobody_listens(_: str) -> None:

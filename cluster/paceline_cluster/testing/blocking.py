@@ -12,7 +12,7 @@ from paceline.client import ClientSettings
 from paceline.client import blocking as client
 from paceline.client.loop_thread import LoopThread
 from paceline_cluster.testing.bridge import Paceline, Reached
-from paceline_cluster.testing.cluster import Cluster, open_cluster
+from paceline_cluster.testing.cluster import LOG_LINES, START_S, Cluster, open_cluster
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,9 +77,13 @@ def running_cluster(
     settings: Mapping[str, str] | None = None,
     own_processes: bool = False,
     tls: bool = False,
+    start_timeout_s: float = START_S,
+    log_lines: int = LOG_LINES,
 ) -> Iterator[BlockingPaceline]:
     """A ready cluster in an empty directory for the length of a block: what the fixture is made of,
-    for fixtures of another scope and for programs that are no tests. Raises TimeoutError."""
+    for fixtures of another scope and for programs that are no tests. ``dump`` shows the last
+    ``log_lines`` lines of the nodes' logs. Raises TimeoutError, or paceline_cluster.errors.TooLate
+    with ``own_processes``, when it is not ready within ``start_timeout_s``."""
     loop = LoopThread()
     try:
         held = loop.enter(
@@ -89,6 +93,8 @@ def running_cluster(
                 settings=settings or {},
                 own_processes=own_processes,
                 tls=tls,
+                start_timeout_s=start_timeout_s,
+                log_lines=log_lines,
             )
         )
         try:

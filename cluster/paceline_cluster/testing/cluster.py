@@ -27,6 +27,10 @@ from paceline_cluster.testing.scripted import ScriptedErrors, operation_named
 T = TypeVar("T")
 NodeName = int | str
 """Number or role: ``controller``, ``leader of orders/0``, ``a follower of orders/0``, ``any``."""
+START_S = 60.0
+"""How long a node or a cluster may take until it serves, unless told otherwise."""
+LOG_LINES = 20
+"""How much of the nodes' logs the report of a failed test shows, unless told otherwise."""
 WAIT_S = 30.0
 """How long the wait methods wait unless told otherwise; nothing healthy takes that long."""
 _LOOK_AGAIN_S = 0.01
@@ -34,15 +38,25 @@ STABLE = "Stable"
 """The state of a group whose members have their partitions (paceline/wire/native/groups.py)."""
 
 
+class NotInTime(TimeoutError):
+    """What was waited for did not come. The text shows the state of everything."""
+
+
 class Cluster:
     """Made by :func:`open_cluster`. Nodes are named by number or by role."""
 
     def __init__(
-        self, nodes: Nodes, *, scripted: ScriptedErrors | None, logs: LogTail | None
+        self,
+        nodes: Nodes,
+        *,
+        scripted: ScriptedErrors | None,
+        logs: LogTail | None,
+        start_timeout_s: float,
     ) -> None:
         self._nodes = nodes
         self._scripted = scripted
         self._logs = logs
+        self._start_timeout_s = start_timeout_s
         self._rng = random.Random(0)  # noqa: S311 - choices of a test, no secret
 
     @property
@@ -94,7 +108,7 @@ class Cluster:
         if self._nodes.is_running(found):
             await self._nodes.stop(found)
         await self._nodes.start(found)
-        await self._wait(f"node {found} serves", lambda: self._serves(found), WAIT_S)
+        await self._wait(f"node {found} serves", lambda: self._serves(found), self._start_timeout_s)
         return found
 
     async def wipe(self, node: NodeName) -> int:
@@ -220,7 +234,8 @@ class Cluster:
 
     async def dump(self) -> str:
         """The state of everything, for the report of a failed test."""
-        lines = []
+        lines: list[str] = []
+        told_before: list[str] = []
         for node in self.numbers:
             lines.append(self._nodes.describe_end(node))
             if not self._nodes.is_running(node):
@@ -235,9 +250,12 @@ class Cluster:
                 f"controller {told.controller}, {told.leaderless_count} partitions without leader, "
                 f"{told.under_replicated_count} under-replicated"
             )
-            lines += await self._topics(node)
+            topics = await self._topics(node)
+            is_known = topics == told_before != []
+            lines += ["  knows the same of the topics"] if is_known else topics
+            told_before = topics
         if self._logs is not None:
-            lines += ["last lines of the nodes' logs:", *self._logs.lines()]
+            lines += self._logs.end()
         return "\n".join(lines)
 
     async def _topics(self, node: int) -> list[str]:
@@ -376,7 +394,7 @@ class Cluster:
         self, what: str, look: Callable[[], Awaitable[T | None]], timeout_s: float
     ) -> T:
         """Look until there is something to see. A look that fails has seen nothing. Raises
-        TimeoutError with the state of everything."""
+        NotInTime."""
         with trio.move_on_after(timeout_s):
             while True:
                 try:
@@ -386,7 +404,7 @@ class Cluster:
                 if found is not None and found is not False:
                     return found
                 await trio.sleep(_LOOK_AGAIN_S)
-        raise TimeoutError(f"{what}: not within {timeout_s:g} s\n{await self.dump()}")
+        raise NotInTime(f"{what}: not within {timeout_s:g} s\n{await self.dump()}")
 
     # --- clients ----------------------------------------------------------------------------------
 
@@ -426,17 +444,27 @@ async def open_cluster(
     settings: Mapping[str, str],
     own_processes: bool,
     tls: bool = False,
+    start_timeout_s: float = START_S,
+    log_lines: int = LOG_LINES,
 ) -> AsyncIterator[Cluster]:
-    """A ready cluster of its own in an empty directory. Raises TimeoutError."""
+    """A ready cluster of its own in an empty directory. Raises NotInTime; TooLate where its nodes
+    have processes of their own."""
     if own_processes:
-        async with in_processes(directory, nodes, settings, tls=tls) as running:
-            yield Cluster(running, scripted=None, logs=None)
+        async with in_processes(
+            directory, nodes, settings, tls=tls, timeout_s=start_timeout_s, log_lines=log_lines
+        ) as running:
+            yield Cluster(running, scripted=None, logs=None, start_timeout_s=start_timeout_s)
         return
     scripted = ScriptedErrors()
     async with contextlib.AsyncExitStack() as stack:
-        logs = stack.enter_context(LogTail())
+        logs = stack.enter_context(LogTail(directory / "nodes.log", lines=log_lines))
         async with ports.choosing():
             shared = in_process(directory, nodes, settings, scripted, tls=tls)
-            cluster = Cluster(await stack.enter_async_context(shared), scripted=scripted, logs=logs)
-            await cluster.wait_until_ready()
+            cluster = Cluster(
+                await stack.enter_async_context(shared),
+                scripted=scripted,
+                logs=logs,
+                start_timeout_s=start_timeout_s,
+            )
+            await cluster.wait_until_ready(timeout_s=start_timeout_s)
         yield cluster

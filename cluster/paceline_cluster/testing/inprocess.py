@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import NoReturn
 from uuid import UUID
 
+import structlog
 import trio
 
+from paceline.client.single_error_nursery import open_scope
 from paceline.tls import ClientTls
 from paceline.types import NodeId
 from paceline.values import dataclass
@@ -25,6 +27,7 @@ from paceline_cluster.faulty.disk import FaultyDisk
 from paceline_cluster.faulty.host import FaultyHost
 from paceline_cluster.faulty.network import RoutedNetwork
 from paceline_cluster.faulty.proxy import Mesh
+from paceline_cluster.testing.logtail import LOGGED_IN
 from paceline_cluster.testing.nodes import Unsupported
 from paceline_node.app.node import Node
 from paceline_node.controller.raft_types import Member
@@ -147,7 +150,7 @@ class InProcessNodes:
             random.SystemRandom(),
         )
         life = self._lives[node] = _Life(Node(settings, env, policy=self._policy))
-        self._nursery.start_soon(self._run, life)
+        self._nursery.start_soon(self._run, node, life)
 
     def _load(self, node: int) -> Settings:
         is_encrypted = self.tls is not None
@@ -165,9 +168,9 @@ class InProcessNodes:
         }
         return load(flags=[f"{key}={value}" for key, value in values.items()])
 
-    async def _run(self, life: _Life) -> None:
+    async def _run(self, node: int, life: _Life) -> None:
         try:
-            with life.scope:
+            with life.scope, structlog.contextvars.bound_contextvars(**{LOGGED_IN: node}):
                 await life.node.run()
             life.how = "was killed" if life.scope.cancelled_caught else "stopped in order"
         except* _Ended as group:
@@ -233,7 +236,7 @@ async def in_process(
 ) -> AsyncIterator[InProcessNodes]:
     """``count`` nodes, formatted and starting, in this loop; their ports are chosen here. With
     ``tls`` they encrypt everything."""
-    async with trio.open_nursery() as nursery:
+    async with open_scope() as nursery:
         numbers = iter(ports.free_numbers(count * len(LISTENERS)))
         plan = {node: {name: next(numbers) for name in LISTENERS} for node in range(count)}
         made = certificate_authority.make(directory) if tls else None
@@ -249,7 +252,6 @@ async def in_process(
                 await nodes.close()
             for page in nodes.pages.values():
                 page.close()
-            nursery.cancel_scope.cancel("the cluster is closed")
 
 
 def _code(group: BaseExceptionGroup[_Ended]) -> int:

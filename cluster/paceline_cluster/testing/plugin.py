@@ -6,10 +6,11 @@ loads this module in every run on a machine where Paceline is installed.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from paceline_cluster.testing import BlockingPaceline, Paceline
 
 MARKER = "paceline"
+N = TypeVar("N", int, float)
 _DUMP_TITLE = "paceline cluster"
+START_TIMEOUT = "paceline_start_timeout"
+LOG_LINES = "paceline_log_lines"
 _MARKER_HELP = (
     f"{MARKER}(nodes=3, settings={{}}, tls=False): what the cluster of this test is made of; "
     "settings are those of node.toml, for example {'log.segment_bytes': '65536'}"
@@ -25,12 +29,23 @@ _MARKER_HELP = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds --paceline-processes."""
+    """Adds --paceline-processes, and what a project's configuration of pytest may say."""
     group = parser.getgroup("paceline")
     group.addoption(
         "--paceline-processes",
         action="store_true",
         help="Run the nodes of the 'paceline' fixture in processes of their own.",
+    )
+    parser.addini(
+        START_TIMEOUT,
+        "Seconds that a cluster of the 'paceline' fixture, and a node in it that is restarted, may "
+        "take until it serves.",
+        default="60",
+    )
+    parser.addini(
+        LOG_LINES,
+        "How many lines of the nodes' logs the report of a failed test shows.",
+        default="20",
     )
 
 
@@ -45,6 +60,7 @@ def paceline(
 ) -> Iterator[BlockingPaceline | Paceline]:
     """A cluster of three nodes of its own, ready: with blocking methods for plain tests, with
     async ones for trio tests. It must not leave anything open."""
+    from paceline_cluster.errors import TooLate
     from paceline_cluster.testing import leaks
     from paceline_cluster.testing.blocking import running_cluster
 
@@ -52,10 +68,23 @@ def paceline(
     directory.mkdir()
     before = leaks.Snapshot.take(directory)
     nodes, settings, tls = _wanted(request.node)
-    own_processes = bool(request.config.getoption("--paceline-processes"))
-    with running_cluster(
-        directory, nodes=nodes, settings=settings, own_processes=own_processes, tls=tls
-    ) as cluster:
+    start_timeout_s = _number(request.config, START_TIMEOUT, float)
+    with contextlib.ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(
+                running_cluster(
+                    directory,
+                    nodes=nodes,
+                    settings=settings,
+                    own_processes=bool(request.config.getoption("--paceline-processes")),
+                    tls=tls,
+                    start_timeout_s=start_timeout_s,
+                    log_lines=_number(request.config, LOG_LINES, int),
+                )
+            )
+        except (TimeoutError, TooLate) as error:
+            error.add_note(f"{START_TIMEOUT} = {start_timeout_s:g} in pytest's configuration")
+            raise
         request.node.stash[_CLUSTER] = cluster
         try:
             yield cluster.trio if _is_async(request.node) else cluster
@@ -74,15 +103,34 @@ def pytest_runtest_makereport(
     """Shows the state of the cluster of a test that failed, or whose other fixtures did."""
     report = yield
     cluster = item.stash.get(_CLUSTER, None)
-    if cluster is not None and report.failed:
+    if cluster is not None and report.failed and not _shows_it(call):
         report.sections.append((_DUMP_TITLE, cluster.dump()))
     return report
+
+
+def _shows_it(call: pytest.CallInfo[None]) -> bool:
+    """Whether what failed has the state of the cluster in its text."""
+    from paceline_cluster.testing.cluster import NotInTime
+
+    return call.excinfo is not None and isinstance(call.excinfo.value, NotInTime)
 
 
 def _is_async(item: pytest.Item) -> bool:
     function = inspect.unwrap(getattr(item, "obj", None) or (lambda: None))
     # pytest-trio and pytest-anyio wrap the test; what they wrap says what it is.
     return inspect.iscoroutinefunction(function)
+
+
+def _number(config: pytest.Config, name: str, kind: Callable[[str], N]) -> N:
+    """A number of pytest's configuration, 0 or more. Raises pytest.UsageError."""
+    text = str(config.getini(name))
+    try:
+        value = kind(text)
+    except ValueError:
+        value = kind("-1")
+    if not value >= 0:
+        raise pytest.UsageError(f"{name} is a number, 0 or more; got {text!r}")
+    return value
 
 
 def _wanted(item: pytest.Item) -> tuple[int, dict[str, str], bool]:

@@ -18,8 +18,9 @@ from paceline_cluster.processes import ProcessState
 class ProcessNodes:
     """See :class:`paceline_cluster.testing.nodes.Nodes`; a :class:`Fleet` behind it."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, *, log_lines: int) -> None:
         self._fleet = fleet
+        self._log_lines = log_lines
         self.mesh = fleet.mesh
         self.pages = fleet.pages
 
@@ -55,7 +56,8 @@ class ProcessNodes:
     def describe_end(self, node: int) -> str:
         entry = self._fleet.state.node(node)
         process = self._fleet.process(node)
-        return f"node {node} is {process}; its log ends:\n{launch.log_tail(entry)}"
+        tail = launch.log_tail(entry, self._log_lines)
+        return f"node {node} is {process}; its log {entry.log_path} ends:\n{tail}"
 
     async def close(self) -> None:
         # What does not stop in order is killed when the fleet is left.
@@ -65,11 +67,19 @@ class ProcessNodes:
 
 @contextlib.asynccontextmanager
 async def in_processes(
-    directory: Path, count: int, settings: Mapping[str, str], *, tls: bool = False
+    directory: Path,
+    count: int,
+    settings: Mapping[str, str],
+    *,
+    timeout_s: float,
+    log_lines: int,
+    tls: bool = False,
 ) -> AsyncIterator[ProcessNodes]:
-    """``count`` node processes, ready."""
-    async with open_fleet(directory / "cluster", count, settings, tls=tls) as fleet:
-        nodes = ProcessNodes(fleet)
+    """``count`` node processes, ready, each of which tells its share of ``log_lines``. Raises
+    TooLate."""
+    fleet_of = open_fleet(directory / "cluster", count, settings, timeout_s=timeout_s, tls=tls)
+    async with fleet_of as fleet:
+        nodes = ProcessNodes(fleet, log_lines=-(-log_lines // count))
         try:
             yield nodes
         finally:

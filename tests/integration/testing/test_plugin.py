@@ -125,3 +125,45 @@ def test_nothing_is_loaded():
 """,
     )
     assert code == 0, output
+
+
+FAILS = """
+import pytest
+
+pytestmark = pytest.mark.paceline(nodes=1)
+
+def test_fails(paceline):
+    paceline.create_topic("orders", partitions=30)
+    assert 1 == 2
+
+def test_waits_in_vain(paceline):
+    paceline.create_topic("orders", partitions=30)
+    paceline.wait_for_high_watermark("orders", offset=1, timeout_s=0.1)
+"""
+LOG_LINE = re.compile(r"^(?:E +)?\d\d:\d\d:\d\d\.\d+ node-0 \w+ .*$", re.MULTILINE)
+
+
+def test_a_failure_shows_a_few_log_lines_once_and_says_where_all_are(tmp_path: Path) -> None:
+    code, output = _pytest(tmp_path, FAILS, f"--basetemp={tmp_path / 'inner'}")
+    assert code == 1, output
+    assert len(LOG_LINE.findall(output)) == 2 * 20, "by default, and not twice for one that waits"
+    files = re.findall(r"the nodes' logs, (\S+), end:", output)
+    assert len(files) == 2
+    for file in map(Path, files):
+        assert len(file.read_text().splitlines()) > 20
+
+    code, output = _pytest(tmp_path, FAILS, "-o", "paceline_log_lines=3")
+    assert code == 1, output
+    assert len(LOG_LINE.findall(output)) == 2 * 3
+
+
+def test_how_long_a_cluster_may_take_is_configured(tmp_path: Path) -> None:
+    for words, told in (((), "not within"), (("--paceline-processes",), "not ready after")):
+        code, output = _pytest(tmp_path, FAILS, *words, ini=INI + "paceline_start_timeout = 0.01\n")
+        assert code == 1, output
+        assert "2 errors" in output
+        assert f"{told} 0.01 s" in output
+        assert "paceline_start_timeout = 0.01 in pytest's configuration" in output
+    code, output = _pytest(tmp_path, FAILS, ini=INI + "paceline_start_timeout = soon\n")
+    assert code == 1, output
+    assert "paceline_start_timeout is a number, 0 or more; got 'soon'" in output
