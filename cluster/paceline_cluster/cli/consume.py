@@ -28,7 +28,7 @@ from paceline_cluster.cli.record_text import ENCODINGS, BadLine, Encode, compile
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.signals import on_signals
 from paceline_cluster.cli.start_positions import FORMS, parse_place
-from paceline_cluster.cli.topic_names import expanded, is_pattern
+from paceline_cluster.cli.topic_names import TopicNames, regex_option
 from paceline_cluster.errors import BadInput
 
 Render = Callable[[ConsumedBatch, int | None], tuple[bytes, int]]
@@ -39,7 +39,7 @@ Render = Callable[[ConsumedBatch, int | None], tuple[bytes, int]]
 class Reading:
     """One call of ``consume``."""
 
-    topics: tuple[str, ...]
+    topics: TopicNames
     partitions: tuple[int, ...]
     start: Position
     stop: Position | None
@@ -66,6 +66,7 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str | None) -> P
     "topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics
 )
 @client_options
+@regex_option
 @click.option(
     "--from", "start", default="start", show_default=True, callback=_place, help=f"{FORMS}."
 )
@@ -127,6 +128,7 @@ def consume(
     topics: tuple[str, ...],
     directory: Path | None,
     bootstrap: tuple[Address, ...],
+    is_regex: bool,
     start: Position,
     stop: Position | None,
     key: str | None,
@@ -144,7 +146,8 @@ def consume(
     raw: bool,
     printer: Printer,
 ) -> None:
-    """Print the records of TOPICs, one value a line. TOPIC may be a pattern such as 'orders-*'.
+    """Print the records of TOPICs, one value a line. TOPIC may be a pattern such as 'orders-*', or
+    with --regex a regular expression; topics that are made later are not read.
 
     Without --exit-at-end, --until or --count it goes on with new records until Ctrl-C, which is no
     failure, with --group or without. JSON lines hold whole records, and 'produce --json' reads
@@ -162,10 +165,11 @@ def consume(
         raise click.UsageError("--protocol and --session-timeout need --group")
     if exit_at_end and stop is not None:
         raise click.UsageError("--exit-at-end and --until exclude each other")
-    if partitions and (len(topics) > 1 or is_pattern(topics[0])):
+    meant = TopicNames(topics, is_regex)
+    if partitions and not meant.is_one:
         raise click.UsageError("--partition is of one topic")
     reading = Reading(
-        topics=topics,
+        topics=meant,
         partitions=partitions,
         start=start,
         stop=Position.LATEST if exit_at_end else stop,
@@ -185,7 +189,7 @@ def consume(
             "than start and end"
         )
     shared = GroupReading(
-        topics,
+        meant,
         group,
         _GROUP_STARTS[start],
         session_timeout or SESSION_TIMEOUT_S,
@@ -215,7 +219,7 @@ def _shown_by(render: Render, *, raw: bool) -> Show:
 
 
 async def _read(client: Client, reading: Reading) -> None:
-    topics = await expanded(client, reading.topics)
+    topics = await reading.topics.expanded(client)
     sources: list[str | TopicPartition] = list(topics)
     if reading.partitions:
         sources = [TopicPartition(topics[0], number) for number in reading.partitions]

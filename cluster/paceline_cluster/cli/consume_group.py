@@ -22,7 +22,7 @@ from paceline.types import TopicPartition
 from paceline.values import dataclass
 from paceline_cluster.cli.output import Printer
 from paceline_cluster.cli.signals import on_signals
-from paceline_cluster.cli.topic_names import expanded
+from paceline_cluster.cli.topic_names import TopicNames
 
 AUTO_COMMIT_S = 1.0
 COORDINATOR = "coordinator"
@@ -37,7 +37,7 @@ Show = Callable[[ConsumedBatch, int | None], Awaitable[int]]
 class GroupReading:
     """One call of ``consume --group``."""
 
-    topics: Sequence[str]
+    topics: TopicNames
     group: str
     out_of_range: OutOfRange
     session_timeout_s: float
@@ -67,7 +67,7 @@ async def read_group(client: Client, reading: GroupReading, printer: Printer) ->
     """Print records until the count is reached, or SIGINT or SIGTERM comes; then commit what was
     printed and leave the group."""
     member = _driven if reading.protocol == COORDINATOR else _member
-    topics = await expanded(client, reading.topics)
+    topics = await reading.topics.expanded(client)
     async with (
         member(client, reading, topics, _Teller(printer)) as consumer,
         open_scope() as nursery,

@@ -16,7 +16,7 @@ from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
-from paceline_cluster.cli.topic_names import expanded
+from paceline_cluster.cli.topic_names import TopicNames, regex_option
 
 Sizes = dict[NodeId, dict[int, int]]
 """Of one topic: by node and partition, the bytes of the log that lies there."""
@@ -25,20 +25,27 @@ Sizes = dict[NodeId, dict[int, int]]
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_topics)
 @client_options
+@regex_option
 @output_option
 def sizes(
-    names: tuple[str, ...], directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer
+    names: tuple[str, ...],
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    is_regex: bool,
+    printer: Printer,
 ) -> None:
     """Show how much of the disk each topic's log takes, the largest first, and each node's part.
 
     All topics, the cluster's own too, or those that are named; NAME may be a pattern. Indexes,
     snapshots and metadata are not counted: they are small beside a log."""
 
+    meant = TopicNames(names, is_regex)
+
     async def work(client: Client) -> tuple[dict[str, Sizes], dict[NodeId, str]]:
         if names:
             # Raises for a name that nobody knows.
             wanted = [
-                (await client.admin.topic(name)).name for name in await expanded(client, names)
+                (await client.admin.topic(name)).name for name in await meant.expanded(client)
             ]
         else:
             wanted = [each.name for each in await client.admin.list_topics()]

@@ -24,7 +24,7 @@ from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
-from paceline_cluster.cli.topic_names import expanded, is_pattern
+from paceline_cluster.cli.topic_names import TopicNames, regex_option
 from paceline_cluster.cli.topic_sizes import sizes
 
 CLUSTER_DEFAULT = -1
@@ -150,23 +150,29 @@ def _summary(info: TopicInfo) -> dict[str, Any]:
 @topic.command()
 @_names_argument
 @client_options
+@regex_option
 @output_option
 def describe(
-    names: tuple[str, ...], directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer
+    names: tuple[str, ...],
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    is_regex: bool,
+    printer: Printer,
 ) -> None:
     """Show each partition's leader, replicas and offsets, and the settings that hold with where
     they are from: set for the topic, the nodes' own settings, or defaults. NAME may be a pattern
     such as 'orders-*', which all matching topics are."""
 
+    meant = TopicNames(names, is_regex)
+
     async def work(client: Client) -> list[TopicDescription]:
-        wanted = await expanded(client, names)
+        wanted = await meant.expanded(client)
         return [await client.admin.describe_topic(name, settings=True) for name in wanted]
 
     described = [_described(found) for found in with_client(find(directory, bootstrap), work)]
     data = [each for each, _ in described]
-    is_one = len(names) == 1 and not is_pattern(names[0])
     tables = [table for _, tables in described for table in tables]
-    printer.result(data[0] if is_one else {"topics": data}, *tables)
+    printer.result(data[0] if meant.is_one else {"topics": data}, *tables)
 
 
 def _described(found: TopicDescription) -> tuple[dict[str, Any], list[Table]]:
@@ -331,22 +337,24 @@ def trim(
 @topic.command()
 @_names_argument
 @client_options
+@regex_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
 def delete(
     names: tuple[str, ...],
     directory: Path | None,
     bootstrap: tuple[Address, ...],
+    is_regex: bool,
     yes: bool,
     printer: Printer,
 ) -> None:
     """Delete topics with all their records. NAME may be a pattern such as 'orders-*'; which topics
     that means is asked before, and told with --yes."""
     ref = find(directory, bootstrap)
-    if any(map(is_pattern, names)):
-        wanted = with_client(ref, lambda client: expanded(client, names))
-    else:  # nobody has to be asked what they mean
-        wanted = list(dict.fromkeys(names))
+    meant = TopicNames(names, is_regex)
+    # Of mere names nobody has to be asked what they mean.
+    named = list(dict.fromkeys(names))
+    wanted = with_client(ref, meant.expanded) if meant.are_patterns else named
     confirm(
         f"Delete {', '.join(wanted)} with all records?",
         f"delete removes all records of {', '.join(wanted)}",
@@ -360,8 +368,7 @@ def delete(
     async def work(client: Client) -> list[dict[str, Any]]:
         return await _each(wanted, partial(remove, client), "deleted", printer)
 
-    is_one = len(names) == 1 and not is_pattern(names[0])
-    _show_each(with_client(ref, work), printer, is_one=is_one)
+    _show_each(with_client(ref, work), printer, is_one=meant.is_one)
 
 
 async def _each(

@@ -44,6 +44,15 @@ def test_topics_are_made_described_and_deleted_together(
     assert "__groups" not in run("describe", "*")
     assert "__groups" in run("describe", "__*")
     assert "nothing-*: no topic has such a name" in run("describe", "nothing-*", code=Exit.DATA)
+    by_regex = data("describe", "--regex", r"orders-\d|b.*")["topics"]
+    assert [each["name"] for each in by_regex] == ["bills", "orders-1", "orders-2"]
+    [only] = data("describe", "--regex", "^bills$")["topics"]
+    assert only["name"] == "bills"
+    assert "__groups" not in run("describe", "--regex", ".*")
+    assert "__groups" in run("describe", "--regex", "^__.*")
+    assert "order: no topic has such a name" in run("describe", "--regex", "order", code=Exit.DATA)
+    said = run("describe", "--regex", "orders-(", code=Exit.USAGE)
+    assert "'orders-(' is no regular expression: missing )" in said
     half = run("create", "new", "bills", "newer", "--partitions", "1", code=Exit.DATA)
     assert "created before it: new\n" in half
     refused = run("delete", "orders-*", code=Exit.USAGE)
@@ -51,6 +60,12 @@ def test_topics_are_made_described_and_deleted_together(
     deleted = data("delete", "orders-*", "new", "--yes")
     assert [each["name"] for each in deleted["topics"]] == ["orders-1", "orders-2", "new"]
     assert [each["name"] for each in data("list")["topics"]] == ["alone", "bills"]
+    run("create", "logs.1", "logs.2", "logs-3", "--partitions", "1")
+    refused = run("delete", "--regex", r"logs\..", code=Exit.USAGE)
+    assert "removes all records of logs.1, logs.2; confirm" in refused
+    [deleted] = data("delete", "--regex", "logs-.", "--yes")["topics"]
+    assert deleted == {"name": "logs-3", "deleted": True}
+    run("delete", "--regex", r"logs\..", "--yes")
     assert data("delete", "alone", "--yes") == {"name": "alone", "deleted": True}
 
 
@@ -133,6 +148,10 @@ def test_consume_reads_several_topics_between_places_and_only_what_is_asked_for(
         "orders-2 0",
     ]
     assert read("orders-2", "bills", end) == ["0", "bill", "two"]
+    assert read("--regex", "bills|.*-2", end) == ["0", "bill", "two"]
+    assert read("--regex", "b.*", "--group", "g", "--count", "1") == ["bill"]
+    said = " ".join(read("--regex", "b.*", "--partition", "0", end, code=Exit.USAGE))
+    assert "--partition is of one topic" in said
     assert read("orders-1", "--from", "1", "--until", "3") == ["one 1", "one 2"]
     assert read("orders-1", "--until", "-4") == ["one 0"]
     assert read("orders-1", end, "--grep", "[34]$") == ["one 3", "one 4"]
