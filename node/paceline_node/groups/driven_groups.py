@@ -106,7 +106,13 @@ class DrivenGroups:
     # --- a consumer's connection ------------------------------------------------------------------
 
     def register(
-        self, request: RegisterRequest, version: int, client_id: str, channel: Channel
+        self,
+        request: RegisterRequest,
+        version: int,
+        client_id: str,
+        channel: Channel,
+        *,
+        client_host: str = "",
     ) -> Registered:
         """Take a consumer in; ``channel`` is asked from now on.
 
@@ -115,7 +121,7 @@ class DrivenGroups:
         CoordinatorNotAvailable while the node stops.
         """
         key = coordinator_key(request.group_id)
-        consumer = self._made(request, version, client_id, channel)
+        consumer = self._made(request, version, client_id, client_host, channel)
         if self._is_closing:
             raise CoordinatorNotAvailable("this node stops; another one will coordinate")
         driven = self._driven.get(key)
@@ -146,7 +152,12 @@ class DrivenGroups:
         return Registered(self._context.epoch, 0 if group is None else group.generation)
 
     def _made(
-        self, request: RegisterRequest, version: int, client_id: str, channel: Channel
+        self,
+        request: RegisterRequest,
+        version: int,
+        client_id: str,
+        client_host: str,
+        channel: Channel,
     ) -> Consumer:
         if not 1 <= len(request.consumer_id.encode()) <= _ID_BYTES_MAX:
             raise UnknownMember(f"consumer id: expected 1 to {_ID_BYTES_MAX} bytes")
@@ -183,6 +194,7 @@ class DrivenGroups:
             rebalance_timeout_ms=fence_ms,
             protocols=(Protocol(PROTOCOL, said),),
             heard_ms=self._context.wall_ms(),
+            client_host=client_host,
         )
         counts = {} if pattern is not None else {each.topic: each.count for each in wants.topics}
         return Consumer(member, wants, channel, generation=-1, pattern=pattern, counts=counts)

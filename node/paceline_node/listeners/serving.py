@@ -56,7 +56,12 @@ class Client:
     end: Callable[[], None] = field(default=_do_nothing, compare=False)
 
     def __post_init__(self) -> None:
-        asks = replace(self.principal, source=self.account, host=host_of(self.address))
+        asks = replace(
+            self.principal,
+            source=self.account,
+            host=host_of(self.address),
+            reached_from=host_of(self.name.rpartition(":")[0]),
+        )
         object.__setattr__(self, "principal", asks)
 
     @property
@@ -203,6 +208,11 @@ def _is_loopback(host: str) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped.is_loopback
     return address.is_loopback
+
+
+def member_host(principal: Principal) -> str:
+    """From where a member of a group speaks, as Kafka writes it; empty where that is nowhere."""
+    return f"/{principal.reached_from}" if principal.reached_from else ""
 
 
 @asynccontextmanager

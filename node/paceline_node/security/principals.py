@@ -31,12 +31,14 @@ class Proof(enum.Enum):
 class Principal:
     """Who asks. Protocols without credentials act as :data:`ANONYMOUS`. ``source``: whom what it
     makes the node keep counts for, where that is not its name. ``host``: the address that it asks
-    from, as ACLs name it."""
+    from, as ACLs name it. ``reached_from``: that address as its socket tells it; empty for
+    streams in memory."""
 
     name: str
     proof: Proof
     source: str = field(default="", compare=False)
     host: str = field(default="", compare=False)
+    reached_from: str = field(default="", compare=False)
 
     @property
     def account(self) -> str:

@@ -60,6 +60,25 @@ def test_a_member_that_will_not_come_back_is_evicted(
     assert members() == []
 
 
+def test_describe_says_from_where_members_read(
+    orders: BlockingPaceline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hosts(*words: str) -> list[Any]:
+        capsys.readouterr()
+        run(orders, "describe", "billing", *words, "--output", "json")
+        return [each["host"] for each in json.loads(capsys.readouterr().out)["members"]]
+
+    with orders.connect() as client:
+        with client.group_consumer("orders", "billing") as consumer:
+            next(consumer)
+            assert hosts() == ["127.0.0.1"]
+        with client.coordinated_consumer(
+            "orders", group="billing", auto_offset_reset="smallest"
+        ) as driven:
+            next(driven)
+            assert hosts("--family", "coordinator") == ["127.0.0.1"]
+
+
 def test_a_living_member_that_is_evicted_comes_back(orders: BlockingPaceline) -> None:
     with orders.connect() as client:
         membership = GroupSettings(session_timeout_s=3)

@@ -35,7 +35,7 @@ from paceline_node.listeners.kafka.call import LISTENER
 from paceline_node.listeners.kafka.driven_channel import ConsumerChannel
 from paceline_node.listeners.kafka.errors import code_of
 from paceline_node.listeners.kafka.frames import FrameReader
-from paceline_node.listeners.serving import Client
+from paceline_node.listeners.serving import Client, member_host
 from paceline_node.net.transport import Transport
 from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.observe.rate_limited_log import RateLimitedLog
@@ -160,7 +160,8 @@ class CoordinatorRequests:
         try:
             group = self._opened(request, client)
             name = header.client_id or client.name
-            told = await group.register(request, header.version, name, channel)
+            host = member_host(client.principal)
+            told = await group.register(request, header.version, name, host, channel)
         except PacelineError as error:
             self._counted(Ask.REGISTER, code_of(error), arrived)
             if header.version == 0 and isinstance(error, CoordinatorLoadInProgress):

@@ -13,6 +13,7 @@ from paceline.wire.message import Message, Packed
 from paceline.wire.native import groups as wire
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.transactions import CommitTransactionOffsets
+from paceline_node.listeners.serving import member_host
 from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.admin.node_status import broker_info
@@ -86,6 +87,7 @@ class NativeGroups:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             protocol_type=request.protocol_type,
             protocols=[(each.name, each.metadata) for each in request.protocols],
+            client_host=member_host(principal),
         )
         return wire.GroupJoined(
             error=joined.error,

@@ -19,12 +19,19 @@ class DrivenGroup(OpenGroup):
     __slots__ = ()
 
     async def register(
-        self, request: RegisterRequest, version: int, client_id: str, channel: Channel
+        self,
+        request: RegisterRequest,
+        version: int,
+        client_id: str,
+        client_host: str,
+        channel: Channel,
     ) -> Registered:
         """Take a consumer in; ``channel`` is asked from now on. Raises as
         :meth:`DrivenGroups.register` and :meth:`OpenGroup.perform`."""
         return await self.perform(
-            lambda engine: engine.coordinator.register(request, version, client_id, channel)
+            lambda engine: engine.coordinator.register(
+                request, version, client_id, channel, client_host=client_host
+            )
         )
 
     def answered(
