@@ -20,9 +20,10 @@ import structlog
 import trio
 
 from paceline.errors import ConfigurationError, PacelineError, StorageError
-from paceline_node.app import garbage_collector
+from paceline_node.app import freed_memory, garbage_collector
 from paceline_node.app.boot import DirectoryInUse
 from paceline_node.app.descriptor_limits import raise_limit, shares
+from paceline_node.app.freed_memory import Allocator
 from paceline_node.app.node import Node
 from paceline_node.env import Env, RealHost
 from paceline_node.listeners.serving import PortInUse
@@ -53,6 +54,7 @@ async def _serve(
     make_env: Callable[[Settings], Env],
     read_again: Callable[[], Settings],
     threshold: LogThreshold,
+    allocator: Allocator,
 ) -> None:
     """Run the node and obey signals."""
     env = make_env(settings)
@@ -65,6 +67,7 @@ async def _serve(
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(run)
+            nursery.start_soon(freed_memory.watch, allocator)
             async for signum in signals:
                 if signum == signal.SIGHUP:
                     await _reload(node, read_again, threshold)
@@ -144,9 +147,18 @@ def _run(
         level=settings.logging.level.value, format=settings.logging.format.value
     )
     garbage_collector.watch()
+    allocator = Allocator()
+    allocator.configure()
     try:
         trio.run(
-            _serve, settings, make_env, read, threshold, clock=clock, strict_exception_groups=True
+            _serve,
+            settings,
+            make_env,
+            read,
+            threshold,
+            allocator,
+            clock=clock,
+            strict_exception_groups=True,
         )
     except (Exception, BaseExceptionGroup) as group:  # noqa: BLE001  the last place to name it
         _explain(_known_error(group), group)

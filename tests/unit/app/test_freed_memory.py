@@ -1,0 +1,82 @@
+"""What was freed goes back to the system."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import trio
+
+from paceline_node.app import freed_memory
+from paceline_node.app.freed_memory import GROWTH, PERIOD_S, Allocator
+
+FRAGMENTED = """
+import random
+from paceline_node.app.freed_memory import Allocator, resident_bytes
+
+allocator = Allocator()
+allocator.configure()
+sizes = random.Random(1)
+blocks = [bytes(sizes.randint(1_000, 60_000)) for _ in range(5_000)]
+full = resident_bytes()
+kept = blocks[::40]
+del blocks
+held = resident_bytes()
+allocator.give_back()
+print(full, held, resident_bytes())
+"""
+"""Every fortieth block stays, so that the heap cannot shrink."""
+
+
+@pytest.mark.skipif(not Allocator().keeps_freed_memory, reason="glibc's allocator only")
+def test_free_pages_between_blocks_in_use_are_given_back() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FRAGMENTED], capture_output=True, text=True, check=True
+    )
+    full, held, left = map(int, ran.stdout.split())
+    assert full > 100 << 20
+    assert held > 100 << 20, "this system gives back by itself: the test shows nothing"
+    assert left < full / 2
+
+
+class Counted(Allocator):
+    """Frees what is not in use."""
+
+    keeps_freed_memory = True
+
+    def __init__(self) -> None:
+        self.resident = self.in_use = 100 * GROWTH
+        self.times = 0
+
+    def give_back(self) -> None:
+        self.times += 1
+        self.resident = self.in_use
+
+
+async def _pass_time() -> None:
+    """Some periods, each to its end: the clock does not wait for threads."""
+    for _ in range(10):
+        await trio.sleep(PERIOD_S)
+        await trio.to_thread.run_sync(lambda: None)
+
+
+async def test_what_is_freed_long_after_the_growth_is_given_back(autojump_clock: object) -> None:
+    allocator = Counted()
+    least = allocator.in_use
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(freed_memory.watch, allocator, lambda: allocator.resident)
+        await _pass_time()
+        assert allocator.times == 0, "a node that stays as it is has nothing to look for"
+        allocator.in_use += 3 * GROWTH
+        allocator.resident = allocator.in_use
+        while allocator.times < 3:
+            await _pass_time()
+        assert allocator.resident == allocator.in_use
+        allocator.in_use = least
+        while allocator.resident > least:
+            await _pass_time()
+        before = allocator.times
+        await _pass_time()
+        assert allocator.times == before
+        nursery.cancel_scope.cancel()
