@@ -82,6 +82,8 @@ class Siege:
             seconds=round(time.monotonic() - begun, 1),
             latency=latency,
             resident_mib=round(sight.resident_mib, 1),
+            grown_mib=round(sight.grown_mib, 1),
+            left_mib=round(sight.left_mib, 1),
             charged_mib=round(sight.charged_mib, 1),
             clients_ended=sight.clients_ended,
             leaderships_lost=sight.leaderships_lost,
@@ -185,7 +187,7 @@ def _judged(made: Round, bounds: Bounds, report: Path) -> list[str]:
 @click.option("--seed", type=int, help="Repeats the order of another run.")
 @click.option("--only", "wanted", multiple=True, help="PROTOCOL, WAY or PROTOCOL/WAY.")
 @click.option("--memory-mib", type=int, default=256, help="limits.client_memory_bytes.")
-@click.option("--resident-mib", type=float, help="The budget of a node; by default what follows.")
+@click.option("--left-mib", type=float, default=600, help="What all may leave behind.")
 @click.option("--p99-ms", type=float, help="Refuse a higher one, too.")
 @click.option("--steady", is_flag=True, help="Refuse any move of leadership, too.")
 @click.option("--report", type=click.Path(path_type=Path), help="A file for the rounds, as JSON.")
@@ -196,21 +198,21 @@ def main(
     seed: int | None,
     wanted: tuple[str, ...],
     memory_mib: int,
-    resident_mib: float | None,
+    left_mib: float,
     p99_ms: float | None,
     steady: bool,
     report: Path | None,
     only_list: bool,
 ) -> None:
     """Attack a cluster of three nodes on this machine, each protocol in each way, in a random
-    order. Exit code 1 when a node ended, took more than its budget of memory (200 MiB and twice
-    what clients may hold), or a well-behaved request failed."""
+    order. Exit code 1 when a node ended, took more than twice what clients may hold, was left with
+    more than it may remember, or a well-behaved request failed."""
     names = [name for name in attacks() if not wanted or {name, *name.split("/")} & set(wanted)]
     if only_list or not names:
         click.echo("\n".join(attacks()))
         sys.exit(0 if only_list else 2)
     chosen = random.SystemRandom().getrandbits(32) if seed is None else seed
-    bounds = Bounds(resident_mib or 200 + 2 * memory_mib, p99_ms, steady)
+    bounds = Bounds(2 * memory_mib, left_mib, p99_ms, steady)
     click.echo(f"seed {chosen}, {len(names)} attacks of {each_s:g} s, at most {bounds}")
     base = Path(tempfile.mkdtemp(prefix="paceline-attack-"))
     rounds = report or base / "rounds.jsonl"

@@ -31,13 +31,16 @@ class Latency:
 @dataclass(frozen=True)
 class Round:
     """One attack. ``latency`` by protocol of the load; ``resident_mib`` and ``charged_mib`` are the
-    largest seen of any node; ``longest_step_ms`` is of the event loop's longest step, with its
-    name; ``attacker`` is what the attacking process said when it failed."""
+    largest seen of any node, ``grown_mib`` by how much one grew, ``left_mib`` what one never had
+    less than, so what earlier attacks left it with; ``longest_step_ms`` is of the event loop's
+    longest step, with its name; ``attacker`` is what the attacking process said when it failed."""
 
     attack: str
     seconds: float
     latency: dict[str, Latency]
     resident_mib: float
+    grown_mib: float
+    left_mib: float
     charged_mib: float
     clients_ended: int
     leaderships_lost: int
@@ -55,18 +58,22 @@ class Round:
             for name, each in sorted(self.latency.items())
         )
         return (
-            f"{self.attack:28} {times}  {self.resident_mib:6.0f} MiB ({self.charged_mib:5.1f} "
-            f"charged)  {self.clients_ended:5} ended  {self.leaderships_lost:3} moved  "
+            f"{self.attack:28} {times}  {self.resident_mib:6.0f} MiB, {self.grown_mib:4.0f} more, "
+            f"{self.left_mib:4.0f} left ({self.charged_mib:5.1f} charged)  "
+            f"{self.clients_ended:5} ended  {self.leaderships_lost:3} moved  "
             f"{self.longest_step_ms:5.0f} ms {self.longest_step}"
         )
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is allowed. ``p99_ms`` and ``steady`` (no leadership moves) are judged only where asked
+    """What is allowed. ``grown_mib``: what one attack may add for a moment. ``left_mib``: what all
+    may leave behind, for what clients make a node remember (the table of counts) is beside the
+    budget of memory. ``p99_ms`` and ``steady`` (no leadership moves) are judged only where asked
     for: a machine that others use moves both by itself."""
 
-    resident_mib: float
+    grown_mib: float
+    left_mib: float
     p99_ms: float | None = None
     steady: bool = False
 
@@ -77,11 +84,12 @@ def refusals(made: Round, bounds: Bounds) -> Iterator[str]:
         yield f"{made.attack}: a node ended: {text}"
     for text in made.failures:
         yield f"{made.attack}: a well-behaved request failed: {text}"
-    if made.resident_mib > bounds.resident_mib:
-        yield (
-            f"{made.attack}: a node took {made.resident_mib:.0f} MiB, "
-            f"at most {bounds.resident_mib:.0f} are allowed"
-        )
+    for what, took, most in (
+        ("took", made.grown_mib, bounds.grown_mib),
+        ("was left by others with", made.left_mib, bounds.left_mib),
+    ):
+        if took > most:
+            yield f"{made.attack}: a node {what} {took:.0f} MiB, at most {most:.0f} are allowed"
     if made.attacker:
         yield f"{made.attack}: the attacker itself failed: {made.attacker}"
     for name, each in made.latency.items():

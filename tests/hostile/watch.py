@@ -22,9 +22,12 @@ _ANSWER_S = 10.0
 
 @dataclass
 class Sight:
-    """Of all nodes, the largest seen since the last :meth:`Watch.take`."""
+    """Of all nodes, the largest seen since the last :meth:`Watch.take`; ``grown_mib``: how much
+    more a node had in memory than at that moment; ``left_mib``: what one never had less than."""
 
     resident_mib: float = 0.0
+    grown_mib: float = 0.0
+    left_mib: float = 0.0
     charged_mib: float = 0.0
     clients_ended: int = 0
     leaderships_lost: int = 0
@@ -42,12 +45,17 @@ class Watch:
         self._sight = Sight()
         self._dead: set[int] = set()
         self._epochs: dict[object, int] = {}
+        self._resident_before: dict[int, float] = {}
+        self._least: dict[int, float] = {}
         self._ended_before: dict[int, float] = {}
         self._steps_ms: dict[tuple[int, str], float] = {}
 
     def take(self) -> Sight:
         """What was seen since the last call."""
         sight, self._sight = self._sight, Sight()
+        sight.left_mib = max(self._least.values(), default=0.0)
+        self._least.clear()
+        self._resident_before = {entry.id: resident_mib(entry) for entry in self._nodes}
         return sight
 
     async def run(self) -> None:
@@ -70,7 +78,11 @@ class Watch:
             self._dead.add(entry.id)
             self._sight.ended.append(f"node {entry.id}; its log ends:\n{launch.log_tail(entry)}")
             return
-        self._sight.resident_mib = max(self._sight.resident_mib, resident_mib(entry))
+        sight, now = self._sight, resident_mib(entry)
+        sight.resident_mib = max(sight.resident_mib, now)
+        before = self._resident_before.setdefault(entry.id, now)
+        sight.grown_mib = max(sight.grown_mib, now - before)
+        self._least[entry.id] = min(self._least.get(entry.id, now), now)
 
     async def _leaders(self) -> None:
         """Each change of a partition's leader, and of the controller, counts once."""

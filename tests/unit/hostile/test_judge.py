@@ -16,13 +16,15 @@ QUIET = Round(
     seconds=10.0,
     latency={"native": Latency.of([0.01, 0.02])},
     resident_mib=100.0,
+    grown_mib=40.0,
+    left_mib=60.0,
     charged_mib=1.0,
     clients_ended=3,
     leaderships_lost=1,
     longest_step_ms=4.0,
     longest_step="x",
 )
-BOUNDS = Bounds(resident_mib=500)
+BOUNDS = Bounds(grown_mib=500, left_mib=600)
 
 
 def test_latency_of_requests() -> None:
@@ -39,11 +41,12 @@ def test_what_is_allowed() -> None:
     [
         ({"nodes_ended": ["node 2"]}, BOUNDS, "a node ended"),
         ({"failures": ["native produce"]}, BOUNDS, "well-behaved request failed"),
-        ({"resident_mib": 501.0}, BOUNDS, "501 MiB"),
+        ({"grown_mib": 501.0}, BOUNDS, "took 501 MiB"),
+        ({"left_mib": 601.0}, BOUNDS, "left by others with 601 MiB"),
         ({"latency": {"kafka": Latency.of([])}}, BOUNDS, "no kafka request"),
         ({"attacker": "Traceback"}, BOUNDS, "the attacker itself"),
-        ({}, Bounds(500, p99_ms=10), "p99 of native"),
-        ({}, Bounds(500, steady=True), "leadership moved 1 times"),
+        ({}, Bounds(500, 600, p99_ms=10), "p99 of native"),
+        ({}, Bounds(500, 600, steady=True), "leadership moved 1 times"),
     ],
 )
 def test_what_is_refused(change: dict[str, object], bounds: Bounds, said: str) -> None:
