@@ -72,9 +72,14 @@ class ClientLogin:
                 password = file.readline(_FILE_BYTES).rstrip(b"\r\n")
             password.decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"log-in: {self.password_file}: {error}") from error
+            why = (
+                (error.strerror or str(error)).lower() if isinstance(error, OSError) else "no UTF-8"
+            )
+            raise ConfigurationError(f"the password file {self.password_file}: {why}") from error
         if not password:
-            raise ConfigurationError(f"log-in: {self.password_file}: its first line is empty")
+            raise ConfigurationError(
+                f"the password file {self.password_file}: its first line is empty"
+            )
         return password
 
 

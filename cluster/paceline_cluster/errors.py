@@ -9,6 +9,11 @@ from __future__ import annotations
 import enum
 from typing import ClassVar
 
+from paceline.login import VARIABLES
+
+LOG_IN = f"say who you are by {VARIABLES['username']} and {VARIABLES['password_file']}"
+"""What to do for somebody who may not do something."""
+
 
 class Exit(enum.IntEnum):
     """Exit codes of ``paceline``."""

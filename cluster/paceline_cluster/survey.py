@@ -14,11 +14,11 @@ import trio
 
 from paceline.client.endpoint import Endpoint
 from paceline.errors import AuthenticationFailed, AuthorizationFailed, PacelineError
-from paceline.login import VARIABLES
 from paceline.types import NO_NODE
 from paceline.values import dataclass
 from paceline.wire.native.data import CertificateStanding, RangeStanding, StatusReply
 from paceline_cluster import processes
+from paceline_cluster.errors import LOG_IN
 from paceline_cluster.log_lines import last_complaint, last_words
 from paceline_cluster.node_calls import ask_status, ask_to_stop
 from paceline_cluster.processes import ProcessState
@@ -59,7 +59,7 @@ class NodeView:
         if self.state == "running":
             return []
         if self.is_closed:
-            return [f"node {self.id} runs, and does not say how it is ({self.error}): {_LOG_IN}"]
+            return [f"node {self.id} runs, and does not say how it is ({self.error}): {LOG_IN}"]
         details = [self.error] if self.status is None else [", ".join(self.status.reasons)]
         if self.ended:
             details.append("nobody stopped it")
@@ -70,7 +70,6 @@ class NodeView:
         return [f"node {self.id} is {self.state}" + (f" ({told})" if told else "") + what_to_do]
 
 
-_LOG_IN = f"say who you are by {VARIABLES['username']} and {VARIABLES['password_file']}"
 _NEXT: dict[ProcessState | None, str] = {
     ProcessState.STOPPED: ": start it with 'paceline node restart {}'",
     ProcessState.SUSPENDED: ": let it go on with 'paceline node resume {}'",

@@ -21,12 +21,13 @@ from paceline.values import dataclass
 from paceline_cluster.cli.exit_codes import exit_code_for
 from paceline_cluster.cli.output import OutputFormat, Printer
 from paceline_cluster.cli.terminal import sentences
-from paceline_cluster.errors import ClusterError, Exit
+from paceline_cluster.errors import LOG_IN, ClusterError, Exit
 
 _HINTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
         "'paceline topic list' and 'paceline topic describe NAME' show what there is"
     ),
+    ErrorCode.AUTHORIZATION_FAILED: f"{LOG_IN}; 'paceline acl create' says who may do what",
     ErrorCode.GROUP_ID_NOT_FOUND: "'paceline group list' shows which groups there are",
     ErrorCode.NON_EMPTY_GROUP: (
         "end its members first; 'paceline group describe NAME' shows them, and "

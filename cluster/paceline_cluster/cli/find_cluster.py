@@ -19,6 +19,7 @@ Address = str
 """``host:port`` of a native listener, or the URL of a WebSocket (``ws://...``)."""
 
 DIRECTORY_VARIABLE = "PACELINE_DIR"
+_START = "start one with 'paceline up'"
 
 CONNECT_TIMEOUT_S = 5.0
 """Long enough for a node that is just starting, short enough for somebody who mistyped a port."""
@@ -78,9 +79,10 @@ def _named(
     profile = profiles.selected()
     if profile is not None:
         return profile.dir, ()
+    way = "'paceline cluster use NAME' selects one of 'paceline cluster list'"
     raise NoSuchCluster(
         "no cluster is selected",
-        hint="start one with 'paceline up', or name one with --dir, --bootstrap or "
+        hint=f"{way if profiles.known() else _START}, or name one with --dir, --bootstrap or "
         f"${DIRECTORY_VARIABLE}",
     )
 

@@ -12,14 +12,16 @@ import trio
 from paceline.client import Client, ClientSettings, connect
 from paceline.client.single_error_nursery import open_scope
 from paceline.errors import (
+    AuthenticationFailed,
     ConnectionLost,
     PacelineError,
     RemoteProtocolError,
     UnknownTopicOrPartition,
     Unreachable,
 )
+from paceline.tls import VARIABLES
 from paceline_cluster.cli.find_cluster import Address, ClusterRef
-from paceline_cluster.errors import NobodyThere, OtherProtocol
+from paceline_cluster.errors import LOG_IN, NobodyThere, OtherProtocol
 from paceline_cluster.wrong_protocol import protocol_at
 
 T = TypeVar("T")
@@ -57,6 +59,9 @@ async def client_of(ref: ClusterRef) -> AsyncIterator[Client]:
                 f"{error} (tried for {ref.connect_timeout_s:g} s)",
                 hint="is the cluster up? --connect-timeout waits longer for one that is starting",
             ) from None
+        except AuthenticationFailed as error:
+            _note_who_is_trusted(error, addresses[0])
+            raise
         except ConnectionLost as error:
             if "tls handshake" in str(error).lower():
                 error.add_note(
@@ -77,6 +82,17 @@ async def client_of(ref: ClusterRef) -> AsyncIterator[Client]:
         if unknown is not None:
             await _note_those_meant(client, unknown)
             raise unknown
+
+
+def _note_who_is_trusted(error: AuthenticationFailed, address: Address) -> None:
+    if "is not trusted" in str(error):
+        plain = address.partition("?")[0]
+        error.add_note(
+            f"name who signs it: {plain}?authority=FILE, or {VARIABLES['authority']}=FILE in the "
+            "environment"
+        )
+    elif "wants a log-in" in str(error):
+        error.add_note(LOG_IN)
 
 
 async def _note_those_meant(client: Client, error: UnknownTopicOrPartition) -> None:

@@ -32,6 +32,18 @@ def test_another_listener_is_named_by_what_it_speaks(
     assert f"paceline: {address} speaks {protocol}, not the native protocol\n" in said
 
 
+@pytest.mark.paceline(nodes=1, tls=True)
+def test_a_certificate_that_nobody_trusts_is_told_with_what_makes_it_trusted(
+    paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [address] = paceline.addresses("native")
+    words = ["topic", "list", "--bootstrap", f"tls://{address}"]
+    assert cli.main(words) == Exit.UNAVAILABLE
+    said = capsys.readouterr().err
+    assert f"paceline: tls://{address}: the node's certificate is not trusted: " in said
+    assert f"\nname who signs it: tls://{address}?authority=FILE, " in said
+
+
 def test_a_name_that_no_topic_can_have_is_told_with_those_that_can(
     paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

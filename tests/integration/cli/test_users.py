@@ -42,7 +42,10 @@ def test_life_of_a_user(
     given = ("--password-file", str(secret))
     weaker = ("--mechanism", "SCRAM-SHA-256", "--iterations", "4096")
     assert data("create", "alice", *given) == {"name": "alice", "result": "created"}
-    address = f"tcp://{address}?{login}"
+    plain, address = address, f"tcp://{address}?username=alice&password_file={tmp_path}/nope"
+    refused = run("list", code=Exit.UNAVAILABLE)
+    assert f"the password file {tmp_path}/nope: no such file or directory\n" in refused
+    address = f"tcp://{plain}?{login}"
     assert "exists already" in run("create", "alice", *given, code=Exit.DATA)
     assert "give the password with --password-file" in run("create", "bob", code=Exit.USAGE)
     data("create", "bob", "--no-password")

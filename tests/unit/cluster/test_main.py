@@ -9,6 +9,7 @@ import click
 import pytest
 
 from paceline.errors import (
+    AuthorizationFailed,
     ConfigurationError,
     ConnectionLost,
     ErrorCode,
@@ -182,6 +183,8 @@ def test_an_answer_of_a_broker_comes_with_a_next_step() -> None:
     assert failure.code == "UNKNOWN_TOPIC_OR_PARTITION"
     assert failure.message == "t: no such topic"
     assert "paceline topic list" in failure.hint
+    failure = failure_of(AuthorizationFailed("client may not administer cluster"))
+    assert failure.hint.startswith("say who you are by PACELINE_CLIENT_USERNAME and ")
 
 
 def test_what_the_system_refuses_is_named_without_its_number() -> None:

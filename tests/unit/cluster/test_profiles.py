@@ -114,7 +114,8 @@ def test_a_purge_selects_no_other_cluster(
         )
         assert (profiles.selected(), profiles.known()) == (None, (stopped, running))
         assert cli.main(["purge", "--yes"]) == Exit.DATA
-        assert "no cluster is selected" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "no cluster is selected\n'paceline cluster use NAME' selects one of " in said
         assert state.exists(running)
         profiles.select(running)
         assert cli.main(["purge", "--yes", "--dir", str(stopped)]) == Exit.OK
