@@ -222,6 +222,7 @@ class Broker:
         await core.start(self._run_groups)
         await core.start(self.transactions.run)
         await core.start(self._tables.run)
+        trusts_itself = self._incarnation.current.trusted
         lifecycle = self._lifecycle = self._make_lifecycle()
         broker_epoch = await lifecycle.register(refs(opened.damaged))
         if opened.list_is_lost:
@@ -239,6 +240,17 @@ class Broker:
         self.replicas.registered(broker_epoch, floor)
         await core.start(lifecycle.run)
         await lifecycle.wait_running()
+        if trusts_itself:
+            self._tell_if_outdated(broker_epoch)
+
+    def _tell_if_outdated(self, broker_epoch: BrokerEpoch) -> None:
+        """Nothing on an older copy of a disk shows that it is one; the cluster knows."""
+        known = self._metadata.image_store.image.brokers.get(self._boot.meta.node_id)
+        if known is not None and known.broker_epoch == broker_epoch and not known.trusted:
+            structlog.get_logger().error(
+                "this disk is an older copy of itself; what it holds counts when it has caught up",
+                metadata_offset=self._metadata.offset_at_start,
+            )
 
     async def _report_absent(self, opened: OpenedLogs, broker_epoch: BrokerEpoch) -> None:
         """The directory does not know any more which logs it kept, but the cluster knows which
@@ -278,6 +290,7 @@ class Broker:
             ),
             rack=self._settings.node.rack,
             most_partitions=self._settings.limits.partitions,
+            metadata_offset=self._metadata.offset_at_start,
         )
         return Lifecycle(
             self._env,
@@ -290,6 +303,7 @@ class Broker:
             ),
             health=self.replicas.health,
             image_offset=self._metadata.image_offset,
+            durable_offset=self._metadata.durable_offset,
             session_lost=self._session_lost,
         )
 

@@ -14,6 +14,7 @@ from paceline_node.app.boot import METADATA, Boot
 from paceline_node.app.metadata_peers import serve_peers
 from paceline_node.app.peering import Peering
 from paceline_node.controller.context import ControllerSettings
+from paceline_node.controller.durable_offsets import NOT_KNOWN
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.controller.quorum import Quorum, QuorumSettings
 from paceline_node.controller.raft_store import RaftStore
@@ -58,6 +59,9 @@ class Metadata:
         self, settings: Settings, env: Env, boot: Boot, store: RaftStore, peering: Peering
     ) -> None:
         self.store_on_disk = store
+        self.offset_at_start = store.recovery.log.last_index or NOT_KNOWN
+        """Where the metadata log ended when this process opened it; -1 where it was given up and
+        begins anew."""
         self._directory_id = boot.meta.directory_id
         self.image_store = MetadataStore(boot.meta.cluster_id)
         self._deposed = trio.Event()
@@ -106,8 +110,11 @@ class Metadata:
 
     def witness(self) -> Witness:
         """What the log here holds for good, for a file that does not lie beside it."""
-        offset = min(self.image_offset(), self.store_on_disk.durable_index)
-        return Witness(self._directory_id.bytes, offset)
+        return Witness(self._directory_id.bytes, self.durable_offset())
+
+    def durable_offset(self) -> int:
+        """The metadata offset applied here that is durable, too."""
+        return min(self.image_offset(), self.store_on_disk.durable_index)
 
     def image_offset(self) -> int:
         """The metadata offset applied here."""

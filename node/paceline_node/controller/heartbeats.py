@@ -15,7 +15,13 @@ def heartbeat(request: HeartbeatRequest, context: Context) -> Outcome:
     """
     broker = context.broker(request.node_id, request.broker_epoch)
     sessions = context.sessions
-    sessions.heard(broker.node_id, context.now, request.image_offset, request.wall_ms)
+    sessions.heard(
+        broker.node_id,
+        context.now,
+        request.image_offset,
+        request.wall_ms,
+        request.durable_offset,
+    )
     draft = Draft(context.image)
     should_shutdown = False
     if request.offline:

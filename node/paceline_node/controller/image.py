@@ -21,12 +21,13 @@ from paceline.types import NO_EPOCH, BrokerEpoch, LeaderEpoch, NodeId, TopicId
 from paceline.values import dataclass
 from paceline.wire.message import Message, unpack_array
 from paceline.wire.native.acls import Acl
-from paceline_node.controller import former_epochs
+from paceline_node.controller import durable_offsets, former_epochs
 from paceline_node.controller.metadata_records import (
     FEATURE_LEVEL,
     AddAcl,
     BrokerChange,
     Config,
+    DurableOffset,
     ExternalBroker,
     FeatureLevel,
     NoOp,
@@ -99,6 +100,7 @@ class _Snapshot(Message):
     former_epochs: dict[str, LeaderEpoch] = field(default_factory=dict)
     acls: tuple[Acl, ...] = ()
     users: tuple[User, ...] = ()
+    durable: tuple[DurableOffset, ...] = ()
 
 
 _SNAPSHOT_FIELDS = 10
@@ -114,7 +116,8 @@ class Image:
     to the node they belonged to. ``externals`` are V1's broker entries that no node owns.
     ``former_epochs`` holds the highest leader epoch of names whose topics were removed, the name
     that went first first (DESIGN 9.6). ``acls`` are the rules of who may do what (DESIGN 14),
-    ``users`` those who may log in (DESIGN 15), by name.
+    ``users`` those who may log in (DESIGN 15), by name. ``durable_offsets``: what the process of
+    each broker said it holds of the metadata for good (DESIGN 2.8); not all have said so.
     """
 
     cluster_id: UUID
@@ -130,6 +133,7 @@ class Image:
     former_epochs: Mapping[str, LeaderEpoch] = field(default_factory=dict)
     acls: frozenset[Acl] = frozenset()
     users: Mapping[str, User] = field(default_factory=dict)
+    durable_offsets: Mapping[NodeId, int] = field(default_factory=dict)
 
     @classmethod
     def bootstrap(cls, cluster_id: UUID) -> Image:
@@ -207,6 +211,10 @@ class Image:
             former_epochs=dict(self.former_epochs),
             acls=tuple(sorted(self.acls, key=Acl.pack)),
             users=tuple(self.users.values()),
+            durable=tuple(
+                DurableOffset(node, self.brokers[node].broker_epoch, offset)
+                for node, offset in sorted(self.durable_offsets.items())
+            ),
         )
         values = state.pack()
         while len(values) > _SNAPSHOT_FIELDS and not values[-1]:
@@ -236,6 +244,7 @@ class Image:
             former_epochs=state.former_epochs,
             acls=frozenset(state.acls),
             users={user.name: user for user in state.users},
+            durable_offsets={each.node_id: each.offset for each in state.durable},
         )
 
 
@@ -309,6 +318,7 @@ class _Editor:
         self._former_epochs = base.former_epochs
         self._acls: set[Acl] | None = None
         self._users = base.users
+        self._durable_offsets = base.durable_offsets
 
     def image(self) -> Image:
         base = self._base
@@ -330,6 +340,7 @@ class _Editor:
             former_epochs=self._former_epochs,
             acls=base.acls if self._acls is None else frozenset(self._acls),
             users=self._users,
+            durable_offsets=self._durable_offsets,
         )
 
     def apply(self, record: Record) -> None:
@@ -356,7 +367,10 @@ class _Editor:
             case AddAcl() | RemoveAcl() | User() | RemoveUser():
                 self._change_access(record)
             case NoOp():
-                pass
+                brokers = self._base.brokers if self._brokers is None else self._brokers
+                self._durable_offsets = durable_offsets.with_news(
+                    self._durable_offsets, record.durable, brokers
+                )
             case _:
                 raise AssertionError(f"no rule to apply {type(record).__name__}")
 
@@ -407,6 +421,7 @@ class _Editor:
         if known is not None and known.directory_id != record.directory_id:
             self._retire(known.directory_id, known.node_id)
         self._editable_externals().pop(record.node_id, None)
+        self._durable_offsets = durable_offsets.without(self._durable_offsets, record.node_id)
         brokers[record.node_id] = Broker(
             node_id=record.node_id,
             broker_epoch=BrokerEpoch(self._index),
@@ -435,6 +450,7 @@ class _Editor:
     def _unregister(self, record: UnregisterBroker) -> None:
         broker = self._editable_brokers().pop(record.node_id, None)
         if broker is not None:
+            self._durable_offsets = durable_offsets.without(self._durable_offsets, record.node_id)
             self._retire(broker.directory_id, broker.node_id)
         elif record.node_id in self._externals_now():
             del self._editable_externals()[record.node_id]

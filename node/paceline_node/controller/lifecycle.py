@@ -79,7 +79,8 @@ class Health(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who registers. ``prev_epoch`` and ``trusted`` come from the incarnation file."""
+    """Who registers. ``prev_epoch`` and ``trusted`` come from the incarnation file;
+    ``metadata_offset`` is where the metadata log ended at the start, -1: not known."""
 
     cluster_id: UUID
     node_id: NodeId
@@ -91,6 +92,7 @@ class Identity:
     endpoints: tuple[Address, ...]
     rack: str = ""
     most_partitions: int = 0
+    metadata_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,8 @@ class LifecycleTiming:
 class Lifecycle:
     """Registers this broker and keeps its session with the controller.
 
-    ``image_offset`` returns the metadata offset applied here; ``caught_up`` whether logs are
+    ``image_offset`` returns the metadata offset applied here, ``durable_offset`` that which is held
+    for good; ``caught_up`` whether logs are
     recovered and the image holds this registration, so that roles may be taken. ``session_lost``
     is called each time that a session ends, for want of an answer or because the answer was
     "fenced", at the moment it does.
@@ -118,6 +121,7 @@ class Lifecycle:
         *,
         health: Health,
         image_offset: Callable[[], int],
+        durable_offset: Callable[[], int],
         session_lost: Callable[[], None],
     ) -> None:
         self._env = env
@@ -126,6 +130,7 @@ class Lifecycle:
         self._timing = timing
         self._health = health
         self._image_offset = image_offset
+        self._durable_offset = durable_offset
         self._session_lost = session_lost
         self._log = structlog.get_logger().bind(node=identity.node_id)
         env.times.share()
@@ -156,6 +161,7 @@ class Lifecycle:
             feature_max=FEATURE_LEVEL,
             rack=me.rack,
             most_partitions=me.most_partitions,
+            metadata_offset=me.metadata_offset,
         )
         reported = False
         while True:
@@ -237,6 +243,7 @@ class Lifecycle:
             offline=self._health.offline,
             degraded=self._health.degraded,
             wall_ms=self._env.host.wall_ms(),
+            durable_offset=self._durable_offset(),
         )
         asked_at = self._env.now()
         try:

@@ -23,6 +23,7 @@ class _Session:
     renewed_at: float
     heard_at: float = float("-inf")
     image_offset: int = 0
+    durable_offset: int = -1
     wall_base_ms: float | None = None
     shutdown_point: int | None = None
     fence_point: int | None = None
@@ -45,11 +46,20 @@ class Sessions:
         """A new process of ``node`` was accepted: a full session, nothing known of its image."""
         self._sessions[node] = _Session(now, now)
 
-    def heard(self, node: NodeId, now: float, image_offset: int, wall_ms: int = -1) -> None:
-        """A heartbeat of the registered process came; ``wall_ms``: its wall clock, if it says."""
+    def heard(
+        self,
+        node: NodeId,
+        now: float,
+        image_offset: int,
+        wall_ms: int = -1,
+        durable_offset: int = -1,
+    ) -> None:
+        """A heartbeat of the registered process came; ``wall_ms``: its wall clock, if it says;
+        ``durable_offset``: the metadata that it holds for good, if it says."""
         session = self._sessions.setdefault(node, _Session(now))
         session.renewed_at = session.heard_at = now
         session.image_offset = max(session.image_offset, image_offset)
+        session.durable_offset = max(session.durable_offset, durable_offset)
         session.wall_base_ms = wall_ms - now * 1000 if wall_ms >= 0 else None
 
     def cluster_ms(self, total: int, now: float) -> int:
@@ -87,6 +97,11 @@ class Sessions:
         """The newest metadata offset that ``node`` said it has applied."""
         session = self._sessions.get(node)
         return 0 if session is None else session.image_offset
+
+    def durable_offset(self, node: NodeId) -> int:
+        """The newest metadata offset that ``node`` said it holds for good; -1: it did not say."""
+        session = self._sessions.get(node)
+        return -1 if session is None else session.durable_offset
 
     def shutdown_point(self, node: NodeId, offset: int) -> int:
         """The metadata offset from which ``node`` leads nothing: ``offset`` when first asked."""

@@ -191,11 +191,23 @@ class ProducerIds(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class DurableOffset(Message):
+    """The metadata offset that a broker process said it holds for good."""
+
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class NoOp(Record):
-    """Keeps the commit index moving; brokers measure their metadata lag by it."""
+    """Keeps the commit index moving: brokers measure their metadata lag by it, and what they said
+    they hold tells an older copy of a disk by it (DESIGN 2.8). ``durable`` names those that hold
+    more than was noted of them."""
 
     TYPE: ClassVar[int] = 10
     term: int = 0
+    durable: tuple[DurableOffset, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from paceline.wire.peer.control import (
 )
 from paceline_node.controller import elections
 from paceline_node.controller.context import Context, Draft, Outcome
+from paceline_node.controller.durable_offsets import NOT_KNOWN
 from paceline_node.controller.image import METADATA_FEATURE, Broker, Image
 from paceline_node.controller.metadata_records import (
     Endpoint,
@@ -67,7 +68,8 @@ def register(request: RegisterBrokerRequest, context: Context) -> Outcome:
             f"node {request.node_id}: another process is registered and its session still runs"
         )
     draft = Draft(image)
-    _replace_process(draft, request, keeps_place=successor and request.trusted)
+    is_trusted = request.trusted and not _is_outdated(request, image)
+    _replace_process(draft, request, is_trusted=is_trusted, keeps_place=successor and is_trusted)
     context.sessions.registered(request.node_id, context.now)
     return Outcome(tuple(draft.records), lambda at: RegisterBrokerResponse(BrokerEpoch(at.offset)))
 
@@ -130,7 +132,22 @@ def _follows(request: RegisterBrokerRequest, known: Broker) -> bool:
     return request.prev_epoch == known.prev_epoch and not known.activated
 
 
-def _replace_process(draft: Draft, request: RegisterBrokerRequest, *, keeps_place: bool) -> None:
+def _is_outdated(request: RegisterBrokerRequest, image: Image) -> bool:
+    """Whether the directory is an older copy of itself, by the metadata that its process said it
+    holds for good (DESIGN 2.8)."""
+    known = image.brokers.get(request.node_id)
+    if (
+        known is None
+        or known.directory_id != request.directory_id
+        or request.metadata_offset == NOT_KNOWN
+    ):
+        return False
+    return request.metadata_offset < image.durable_offsets.get(request.node_id, NOT_KNOWN)
+
+
+def _replace_process(
+    draft: Draft, request: RegisterBrokerRequest, *, is_trusted: bool, keeps_place: bool
+) -> None:
     node = request.node_id
     known = draft.broker(node)
     is_emptied = known is not None and known.directory_id != request.directory_id
@@ -157,7 +174,7 @@ def _replace_process(draft: Draft, request: RegisterBrokerRequest, *, keeps_plac
             boot_seq=request.boot_seq,
             directory_id=request.directory_id,
             prev_epoch=request.prev_epoch,
-            trusted=request.trusted,
+            trusted=is_trusted,
             endpoints=tuple(Endpoint(a.name, a.host, a.port) for a in request.endpoints),
             rack=request.rack,
             most_partitions=max(0, request.most_partitions),

@@ -22,6 +22,7 @@ from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.native.admin import AddVoter, Done, RemoveVoter
 from paceline_node.controller import (
+    durable_offsets,
     elections,
     internal_topics,
     request_handlers,
@@ -237,7 +238,6 @@ class Controller:
         done = self._store.image.offset >= index
         self._image = self._store.image if done else before.apply(index, records)
         self._count(before, records)
-        self._noop_at = self._env.now() + self._settings.noop_interval_s
         if self._image.brokers is not before.brokers:
             self._wake.set()
         return Position(index, term)
@@ -394,9 +394,15 @@ class Controller:
         self._keep_internal_topics()
         self._balance(now)
         if now >= self._noop_at:
-            self._append(Outcome((NoOp(self._term),), _no_answer))
+            self._noop_at = now + self._settings.noop_interval_s
+            self._append(Outcome((self._idle_record(),), _no_answer))
         unfenced = self._unfenced()
         return min(self._sessions.next_expiry(unfenced), self._balance_at, self._noop_at)
+
+    def _idle_record(self) -> NoOp:
+        image = self._image
+        news = durable_offsets.news(image.brokers, image.durable_offsets, self._sessions)
+        return NoOp(self._term or 0, news)
 
     def _settle(self) -> None:
         """Finish what was begun in an entry whose followers were never appended."""

@@ -267,7 +267,9 @@ class ControllerSettings:
         60_000, "Pause between moves of leadership to preferred replicas; 0: never.", low=0
     )
     noop_interval_ms: int = setting(
-        1000, "Idle time after which an empty metadata record is written.", low=50
+        1000,
+        "Pause between two metadata records that say nothing but what each node holds of them.",
+        low=50,
     )
 
 

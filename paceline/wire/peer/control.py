@@ -29,7 +29,8 @@ class RegisterBrokerRequest(Message):
     """``trusted`` tells whether this start surely kept all that the previous one acknowledged
     (storage/DESIGN 2.3); ``damaged`` lists partitions whose recovery found corruption below the
     durable mark. ``most_partitions`` is how many the node may hold a replica of; 0: it does not
-    say."""
+    say. ``metadata_offset`` is where the node's metadata log ended when this process started; -1:
+    it cannot say."""
 
     cluster_id: UUID
     node_id: NodeId
@@ -44,6 +45,7 @@ class RegisterBrokerRequest(Message):
     feature_max: int
     rack: str = ""
     most_partitions: int = 0
+    metadata_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ class RegisterBrokerResponse(Message):
 @dataclass(frozen=True, slots=True)
 class HeartbeatRequest(Message):
     """``image_offset`` is the metadata offset this broker has applied. ``offline`` reports that
-    its data directory failed. ``wall_ms``: what its wall clock shows."""
+    its data directory failed. ``wall_ms``: what its wall clock shows. ``durable_offset`` is the
+    metadata offset that it holds for good; -1: it does not say."""
 
     node_id: NodeId
     broker_epoch: BrokerEpoch
@@ -64,6 +67,7 @@ class HeartbeatRequest(Message):
     offline: bool
     degraded: bool
     wall_ms: int = -1
+    durable_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)

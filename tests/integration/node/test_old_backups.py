@@ -7,8 +7,10 @@ import shutil
 
 import pytest
 
+from paceline.types import NO_NODE, NodeId
 from paceline.wire.native.admin import CreateTopic, TopicCreated
 from paceline.wire.native.api import NativeApi
+from paceline_node.controller.image import Image
 from paceline_node.controller.metadata_records import PartitionRegistration
 from tests.integration.node.machines import data_dir
 from tests.integration.node.native import NativeConnection
@@ -20,6 +22,13 @@ async def _write(nodes: Cluster, first: int, end: int) -> None:
     async with nodes.v1(leader) as client:
         for number in range(first, end):
             await client.ok("PRODUCE", f"orders k:{number} acks=all")
+
+
+def _image(nodes: Cluster, number: int) -> Image:
+    """The metadata as a node has them now."""
+    broker = nodes.up[number].node.broker
+    assert broker is not None
+    return broker.metadata.image_store.image
 
 
 def _registrations(nodes: Cluster, number: int) -> list[PartitionRegistration]:
@@ -146,10 +155,51 @@ async def test_older_metadata_is_told_by_the_incarnation_and_nobody_votes_by_it(
         await nodes.in_sync("later", 0, 0, 1, 2)
 
 
+async def test_an_older_copy_of_a_disk_does_not_lead_while_the_whole_one_is_away(tmp_path) -> None:
+    """Everything in it is right, and no start lies between: only the metadata tell."""
+    async with cluster(tmp_path) as nodes:
+        async with NativeConnection(nodes.up[0].addresses["native"]) as connection:
+            wish = CreateTopic("orders", 1, 2, {"min.insync.replicas": "2"})
+            await connection.call(NativeApi.CREATE_TOPIC, wish, TopicCreated)
+        old = await nodes.leader("orders", 0)
+        (whole,) = {*(await nodes.partition("orders", 0)).replicas} - {old}
+        (third,) = {0, 1, 2} - {old, whole}
+        await nodes.in_sync("orders", 0, old, whole)
+        await _write(nodes, 0, 20)
+        backup = tmp_path / "backup"
+        shutil.copytree(data_dir(tmp_path, old), backup)
+        copied_at = _image(nodes, old).offset
+        await _write(nodes, 20, 40)
+
+        async def is_noted() -> bool:
+            return _image(nodes, third).durable_offsets.get(NodeId(old), -1) > copied_at
+
+        await nodes.wait_for("what the old one holds is noted", is_noted)
+        await nodes.crash(0, 1, 2)
+        shutil.rmtree(data_dir(tmp_path, old))
+        shutil.copytree(backup, data_dir(tmp_path, old))
+
+        async def is_alone() -> bool:
+            image = _image(nodes, third)
+            return image.brokers[NodeId(whole)].fenced and not image.brokers[NodeId(old)].fenced
+
+        await nodes.start_all((old, third))
+        await nodes.wait_for("the whole one is known to be away", is_alone)
+        image = _image(nodes, third)
+        assert not image.brokers[NodeId(old)].trusted
+        assert image.partition("orders", 0).leader == NO_NODE
+        await nodes.start(whole)
+        await nodes.in_sync("orders", 0, old, whole)
+        async with nodes.v1(await nodes.leader("orders", 0)) as client:
+            shown = await client.ok("CONSUME", "orders 0 0 max=100")
+        assert shown["messages"] == ",".join(f"{n}:{n}" for n in range(40))
+
+
 async def test_what_an_old_copy_wrote_alone_makes_it_no_longer_than_the_whole_one(tmp_path) -> None:
     """After everybody went down it leads, without what was committed last, and takes a write for
     which only it is asked. When the other replica is there that one has the longer log still."""
-    async with cluster(tmp_path) as nodes:
+    settings = {"controller.noop_interval_ms": "3600000"}  # so young a copy nobody can tell
+    async with cluster(tmp_path, flags=settings) as nodes:
         async with NativeConnection(nodes.up[0].addresses["native"]) as connection:
             wish = CreateTopic("orders", 1, 2, {"min.insync.replicas": "2"})
             await connection.call(NativeApi.CREATE_TOPIC, wish, TopicCreated)

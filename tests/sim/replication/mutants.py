@@ -21,6 +21,7 @@ from paceline_cluster.sim.replicas.oracle import Oracle
 from paceline_cluster.sim.replicas.runs import (
     AGED,
     AGED_ALONE,
+    AGED_APART,
     LOSSY_SMALL,
     MIN_ISR,
     MIXED,
@@ -280,8 +281,8 @@ def _sticky_elr(
 def _always_trusted() -> Iterator[None]:
     replace_process = registration._replace_process
 
-    def keeping(draft: Any, request: Any, *, keeps_place: bool) -> None:
-        replace_process(draft, request, keeps_place=True)
+    def keeping(draft: Any, request: Any, *, is_trusted: bool, keeps_place: bool) -> None:
+        replace_process(draft, request, is_trusted=is_trusted, keeps_place=True)
 
     with mock.patch.object(registration, "_replace_process", keeping):
         yield
@@ -312,6 +313,21 @@ def _broker_epoch_of_member_unchecked() -> Iterator[None]:
         mock.patch.object(isr_proposals, "_eligible", eligible),
     ):
         yield
+
+
+_OLD_COPIES_TRUSTED = _set(registration, "_is_outdated", lambda request, image: False)
+
+
+def _although_trusted(patch: Patch) -> Patch:
+    """Most disks that are older copies are known by the metadata on them, and so never lead. What
+    holds where one is not known is seen sooner without that."""
+
+    @contextlib.contextmanager
+    def both() -> Iterator[None]:
+        with _OLD_COPIES_TRUSTED(), patch():
+            yield
+
+    return both
 
 
 def _obeys(cut: FetchOutcome) -> Patch:
@@ -377,7 +393,7 @@ MIDDLE = (
         MIXED,
         50,
         _set(LeaderState, "may_join", _may_join(without="leso")),
-        seed=17,
+        seed=105,
     ),
     Mutant(
         "roles before registration",
@@ -396,16 +412,23 @@ MIDDLE = (
         seed=13,
     ),
     Mutant("follower state kept over epochs", MOVER, 50, _followers_kept, seed=4),
-    Mutant("no partition epoch CAS", SLOW_PROPOSAL, 50, _no_cas, seed=63),
+    Mutant("no partition epoch CAS", SLOW_PROPOSAL, 50, _no_cas, seed=56),
     Mutant("log end counted in mode group", POWER_ALL, 50, _log_end_counted),
-    Mutant("committed records cut", AGED, 50, _obeys(FetchOutcome.LACKING)),
-    Mutant("longer logs cut", AGED, 100, _obeys(FetchOutcome.LONGER), seed=62),
+    Mutant(
+        "committed records cut",
+        AGED,
+        50,
+        _although_trusted(_obeys(FetchOutcome.LACKING)),
+        seed=28,
+    ),
+    Mutant("longer logs cut", AGED, 100, _obeys(FetchOutcome.LONGER), seed=59),
+    Mutant("older copies of a disk trusted", AGED_APART, 100, _OLD_COPIES_TRUSTED, seed=20),
     Mutant(
         "former unconfirmed terms count",
         AGED_ALONE,
         200,
-        _set(refused_cuts, "unconfirmed_epochs", _present_term_alone),
-        seed=30,
+        _although_trusted(_set(refused_cuts, "unconfirmed_epochs", _present_term_alone)),
+        seed=8,
     ),
 )
 """Found within 5 to 50 seeds of the profile that is biased to them."""
@@ -418,7 +441,7 @@ LATE = (
         _broker_epoch_of_member_unchecked,
         seed=146,
     ),
-    Mutant("taint forgotten", LOSSY_SMALL, 1500, _taint_forgotten, seed=1912),
+    Mutant("taint forgotten", LOSSY_SMALL, 1500, _taint_forgotten, seed=2434),
     Mutant("nonce missing", MOVER, 1500, _nonce_missing, seed=172),
     Mutant(
         "boot_seq unchecked",

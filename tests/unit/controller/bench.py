@@ -158,6 +158,7 @@ class Bench:
         offline: bool = False,
         degraded: bool = False,
         image_offset: int | None = None,
+        durable_offset: int = -1,
     ) -> HeartbeatResponse:
         # A process heartbeats only once it has written down its epoch.
         epoch = self.image.brokers[NodeId(node)].broker_epoch
@@ -170,6 +171,7 @@ class Bench:
             want_shutdown=want_shutdown,
             offline=offline,
             degraded=degraded,
+            durable_offset=durable_offset,
         )
         reply = self.ask(request, NodeId(node))
         assert isinstance(reply, HeartbeatResponse)

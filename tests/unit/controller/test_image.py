@@ -22,6 +22,7 @@ from paceline_node.controller.image import Image, changed_topics
 from paceline_node.controller.metadata_records import (
     BrokerChange,
     Config,
+    DurableOffset,
     FeatureLevel,
     NoOp,
     RemoveTopic,
@@ -48,6 +49,7 @@ def rich() -> Bench:
     epoch = bench.image.brokers[NodeId(0)].broker_epoch
     bench.ask(AllocateProducerIdsRequest(NodeId(0), epoch))
     bench.commit((Config("cluster", "", "color", "red"), FeatureLevel("groups", 2)))
+    bench.commit((NoOp(1, (DurableOffset(NodeId(0), epoch, 7),)),))
     return bench
 
 

@@ -62,6 +62,7 @@ def broker(controller: Controller, session_lost: Callable[[], None]) -> Lifecycl
         LifecycleTiming(HEARTBEAT_S, SESSION_S, SHUTDOWN_S),
         health=Disk(),
         image_offset=lambda: 5,
+        durable_offset=lambda: 5,
         session_lost=session_lost,
     )
 

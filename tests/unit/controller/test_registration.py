@@ -29,6 +29,8 @@ from paceline.wire.peer.control import (
     RegisterBrokerResponse,
     ReportDamagedRequest,
 )
+from paceline_node.controller import durable_offsets
+from paceline_node.controller.metadata_records import DurableOffset, NoOp
 from paceline_node.controller.partition_change import RECOVERY_DAMAGED
 from tests.unit.controller.bench import Bench
 from tests.unit.controller.invariants import check_image
@@ -180,6 +182,53 @@ def test_rule_7_trust_decides_about_the_elr(trusted: bool) -> None:
     assert partition.elr == ((1,) if trusted else ())
     assert partition.lkelr == (() if trusted else (1,))
     check_image(bench.image)
+
+
+def note_durable(bench: Bench) -> None:
+    """The idle record of the active controller."""
+    image = bench.image
+    news = durable_offsets.news(image.brokers, image.durable_offsets, bench.sessions)
+    bench.commit((NoOp(1, news),))
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_trusted"), [(1, False), (0, True), (-1, True), (None, True)]
+)
+def test_rule_8_a_directory_that_holds_less_metadata_is_an_older_copy(
+    behind: int | None, is_trusted: bool
+) -> None:
+    bench = three()
+    bench.create()
+    bench.heartbeat(1, durable_offset=bench.image.offset)
+    noted = bench.image.offset
+    note_durable(bench)
+    assert bench.image.durable_offsets == {1: noted}
+    bench.fence(2)
+    bench.fence(1)
+    offset = durable_offsets.NOT_KNOWN if behind is None else noted - behind
+    accepted(bench, replace(bench.registration(1), metadata_offset=offset))
+    assert bench.image.brokers[NodeId(1)].trusted is is_trusted
+    assert bench.partition().elr == ((1,) if is_trusted else ())
+    assert bench.image.durable_offsets == {}, "the next process has said nothing yet"
+    check_image(bench.image)
+
+
+def test_rule_8_another_directory_owes_nothing_to_the_old_one() -> None:
+    bench = three()
+    bench.heartbeat(1, durable_offset=bench.image.offset)
+    note_durable(bench)
+    bench.fence(1)
+    bench.wipe(1)
+    accepted(bench, replace(bench.registration(1), metadata_offset=1))
+    assert bench.image.brokers[NodeId(1)].trusted
+
+
+def test_rule_8_only_the_registered_process_is_noted() -> None:
+    bench = three()
+    image = bench.image
+    late = DurableOffset(NodeId(1), BrokerEpoch(image.brokers[NodeId(1)].broker_epoch - 1), 9)
+    bench.commit((NoOp(1, (late, DurableOffset(NodeId(7), BrokerEpoch(1), 9))),))
+    assert bench.image.durable_offsets == {}
 
 
 def test_rule_7_takeover_fences_and_moves_leadership_in_one_entry() -> None:

@@ -356,6 +356,24 @@ async def test_idle_controller_keeps_the_log_moving(mock_clock: trio.testing.Moc
         assert node.image.offset == before + 3
 
 
+async def test_what_brokers_hold_is_noted_however_busy_the_log(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    async with running(replace(QUIET, noop_interval_s=1.0)) as node:
+        await node.lead()
+        await node.start(0, 1)
+        epoch = node.image.brokers[NodeId(1)].broker_epoch
+        held = node.image.offset
+        heartbeat = HeartbeatRequest(
+            NodeId(1), epoch, held, False, False, False, False, durable_offset=held
+        )
+        await node.ask(heartbeat)
+        for number in range(5):
+            await node.ask(CreateTopic(f"orders-{number}", 1, 2))
+            await pass_time(node, mock_clock, 0.5)
+        assert node.image.durable_offsets == {1: held}
+
+
 async def test_balancer_runs_on_its_interval(mock_clock: trio.testing.MockClock) -> None:
     async with running(replace(QUIET, balance_interval_s=60.0)) as node:
         await node.lead()

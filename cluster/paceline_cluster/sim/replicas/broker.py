@@ -13,6 +13,7 @@ from paceline.wire.peer import control
 from paceline.wire.peer.replica import FetchedPartition, FetchPartition
 from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_cluster.sim.replicas.world import AUTHORITY, CLUSTER, TOPIC, Authority, World
+from paceline_node.controller import durable_offsets
 from paceline_node.controller.image import Image
 from paceline_node.replication.fetch_checks import ACCEPTED, FollowerIdentity
 from paceline_node.replication.follower import FetchOutcome
@@ -36,6 +37,11 @@ class SimDisk:
     image: Image | None = None
     state: Incarnation | None = incarnation.FORMATTED
     high_watermark: int = 0
+
+
+def offset_of(image: Image | None) -> int:
+    """Where the metadata of a disk end; none are there before the first start."""
+    return durable_offsets.NOT_KNOWN if image is None else image.offset
 
 
 @dataclass
@@ -65,6 +71,8 @@ class SimBroker:
         """How many writes wait for the leader alone (0 to 1)."""
         self.has_aged = False
         """It may lack what it acknowledged, and does not know that."""
+        self.is_young_copy = False
+        """Its disk is an older one, but younger than what the authority has noted of it."""
         self.acknowledged: Callable[[Pending], None] = lambda pending: None
         self.cutting: Callable[[SimBroker, int], None] = lambda broker, offset: None
         self.registered: Callable[[SimBroker, bool], None] = lambda broker, trusted: None
@@ -104,6 +112,7 @@ class SimBroker:
         self._flushing = False
         self._incarnation_id = UUID(int=self.world.rng.getrandbits(128), version=4)
         self.image = disk.image
+        self._offset_at_start = offset_of(disk.image)
         self.world.note(f"b{self.node} starts, trusted={self.trusted} {self.log.epochs}")
         self._timer(0.1, self._register_again)
         self._timer(0.02, self._learn)
@@ -152,9 +161,10 @@ class SimBroker:
         self.format()
 
     def copy_disk(self) -> Callable[[], bool]:
-        """What kills it and puts the log, and what is noted about it, back as they are now; False:
-        another process runs. Of the same one nothing else tells that its disk is an old one."""
+        """What kills it and puts its disk back as it is now; False: another process runs. Of the
+        same one only the metadata on it tell that it is an old one (controller/DESIGN 2.8)."""
         log, high_watermark, life = self.log.copy(), self.disk.high_watermark, self.life
+        image = self.disk.image
 
         def put_back() -> bool:
             if self.life != life or not self.alive:
@@ -163,7 +173,9 @@ class SimBroker:
             self.world.note(f"b{self.node} aged {self.log.log_end_offset} -> {log.log_end_offset}")
             self.disk.log = log
             self.disk.high_watermark = high_watermark
+            self.disk.image = image
             self.has_aged = True
+            self.is_young_copy = self.authority.noted(self.node) <= offset_of(image)
             return True
 
         return put_back
@@ -234,6 +246,7 @@ class SimBroker:
             endpoints=(),
             feature_min=1,
             feature_max=1,
+            metadata_offset=self._offset_at_start,
         )
         life = self.life
 
@@ -269,6 +282,7 @@ class SimBroker:
             want_shutdown=False,
             offline=False,
             degraded=False,
+            durable_offset=self.image.offset,
         )
         life = self.life
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from paceline.errors import PacelineError
 from paceline.types import NO_NODE, NodeId
 from paceline.wire.native import admin
-from paceline_cluster.sim.replicas.broker import SimBroker
+from paceline_cluster.sim.replicas.broker import LAG_MAX_S, SimBroker
 from paceline_cluster.sim.replicas.oracle import Oracle, Violation
 from paceline_cluster.sim.replicas.world import AUTHORITY, TOPIC, Authority, NetworkFaults, World
 from paceline_node.settings.flush_mode import FlushMode
@@ -121,6 +121,8 @@ AGED = Profile(
 """One disk at a time is as it was some time ago, most often after all were killed."""
 AGED_ALONE = replace(AGED, name="aged-alone", acks_leader=0.3, kill_all=0.2)
 """Whoever leads alone meanwhile takes writes for which only it is asked."""
+AGED_APART = replace(AGED, name="aged-apart", pause=0.1, cut=0.2, kill=0.05, down_s=(0.0, 2.5))
+"""Those who have everything stay away for longer than anybody waits for them."""
 PROFILES = {
     profile.name: profile
     for profile in (
@@ -134,6 +136,7 @@ PROFILES = {
         REJECTED,
         AGED,
         AGED_ALONE,
+        AGED_APART,
     )
 }
 
@@ -231,6 +234,8 @@ class Run:
     # --- faults -------------------------------------------------------------------------------
 
     def _fault(self) -> None:
+        if self._awaits_patience():
+            return
         profile = self.profile
         table: tuple[tuple[float, Callable[[], None]], ...] = (
             (profile.kill, self._kill),
@@ -252,18 +257,30 @@ class Run:
                 return
             drawn -= share
 
+    def _awaits_patience(self) -> bool:
+        """Whether a disk is older than its node knows, and nothing told so when it registered.
+        Then all has to be well until it was made good: as long as those who lead alone are
+        patient, no longer (controller/DESIGN 12.4)."""
+        for broker in self.brokers:
+            if broker.is_young_copy and self.oracle.is_complete(broker):
+                broker.is_young_copy = False
+        return any(broker.is_young_copy for broker in self.brokers)
+
     def _living(self) -> SimBroker | None:
         living = [broker for broker in self.brokers if broker.alive and not broker.paused]
         return self.world.rng.choice(living) if living else None
 
     def _restart_later(self, broker: SimBroker) -> None:
         life = broker.life
+        soonest, latest = self.profile.down_s
+        if self._awaits_patience():
+            latest = min(latest, soonest + LAG_MAX_S / 2)
 
         def restart() -> None:
             if broker.life == life and not broker.alive:
                 broker.start()
 
-        self.world.after(self.world.rng.uniform(*self.profile.down_s), restart)
+        self.world.after(self.world.rng.uniform(soonest, latest), restart)
 
     def _kill(self) -> None:
         broker = self._living()
@@ -336,9 +353,16 @@ class Run:
             )
 
     def _grow_old(self, broker: SimBroker, put_back: Callable[[], bool]) -> None:
-        if not self._may_lose(broker) or self.world.healed or not put_back():
+        if not self._may_lose(broker) or self.world.healed or self._awaits_patience():
+            return
+        if any(each.paused for each in self.brokers) or not put_back():
             return
         self._lossy.add(broker.node)
+        if broker.is_young_copy:
+            self.world.cuts.clear()
+            for other in self.brokers:
+                if not other.alive:
+                    self._restart_later(other)
         if self.world.rng.random() < 0.8:
             self._kill_all()
         self._restart_later(broker)

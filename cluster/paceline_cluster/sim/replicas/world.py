@@ -16,16 +16,18 @@ from uuid import UUID
 from paceline.errors import PacelineError
 from paceline.types import NodeId
 from paceline.wire.message import Message
-from paceline_node.controller import elections, request_handlers
+from paceline_node.controller import durable_offsets, elections, request_handlers
 from paceline_node.controller.context import Context, ControllerSettings, Draft, Position
 from paceline_node.controller.image import Image
 from paceline_node.controller.liveness import Sessions
-from paceline_node.controller.metadata_records import PartitionRegistration, Record
+from paceline_node.controller.metadata_records import NoOp, PartitionRegistration, Record
 
 CLUSTER = UUID(int=1)
 TOPIC = "sim"
 SESSION_S = 0.6
 AUTHORITY = -1
+NOTE_S = 0.2
+"""How often the authority notes what each broker holds of the metadata (controller/DESIGN 2.8)."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class Authority:
         self.on_change: Callable[[Image, Image], None] = lambda old, new: None
         self.on_handled: Callable[[Message], None] = lambda request: None
         world.after(0.05, self._expire)
+        world.after(NOTE_S, self._note_durable)
 
     @property
     def image(self) -> Image:
@@ -137,6 +140,16 @@ class Authority:
             self.partition = None if topic is None else topic.partitions[0]
             self._world.touched.add(AUTHORITY)
             self.on_change(old, self.image)
+
+    def noted(self, node: NodeId) -> int:
+        """What ``node`` is known to hold of the metadata for good."""
+        return self.image.durable_offsets.get(node, durable_offsets.NOT_KNOWN)
+
+    def _note_durable(self) -> None:
+        image = self.image
+        news = durable_offsets.news(image.brokers, image.durable_offsets, self.sessions)
+        self._append((NoOp(0, news),))
+        self._world.after(NOTE_S, self._note_durable)
 
     def _expire(self) -> None:
         for node, broker in sorted(self.image.brokers.items()):
