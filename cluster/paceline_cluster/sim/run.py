@@ -39,6 +39,8 @@ WARM_UP_S = 20.0
 LIVE_S = 40.0
 FINISH_S = 30.0
 _CALM = 0.5
+MOST_TURNS = 20_000
+"""Of the loop while no time passes; runs take a hundred."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Run:
         """Where each client lives, by its name."""
         self._has_begun = False
         self._virtual_s = 0.0
+        self._turns = 0
+        self._turned_at = -1.0
 
     def execute(self) -> Verdict:
         """The whole run."""
@@ -115,8 +119,22 @@ class Run:
         )
 
     def _step(self) -> None:
-        if self._has_begun and self.oracle.violation is None:
+        if not self._has_begun:
+            return
+        if self.oracle.violation is None:
             self.oracle.step()
+        now = trio.current_time()
+        self._turns, self._turned_at = self._turns + 1 if now == self._turned_at else 0, now
+        if self._turns == MOST_TURNS:
+            self._end_standstill()
+
+    def _end_standstill(self) -> None:
+        """Time passes only while everybody waits. Where some task never does, no limit of time is
+        ever reached, that of a clean-up neither."""
+        if self.oracle.violation is None:
+            text = f"a task never waits: {MOST_TURNS} turns of the loop while no time passed"
+            self.oracle.fail("V8", text)
+        self._tear_down()
 
     def _violated(self, violation: Violation) -> None:
         self.timeline.note(f"VIOLATION {violation}")

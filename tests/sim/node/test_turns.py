@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+import trio
 
 from paceline_node.loop_turns import MOST_UNITS, SLICE_UNITS
 from paceline_node.sliced_work import Work
@@ -35,3 +36,16 @@ def test_a_slice_that_is_too_long_ends_the_run(at_once: int) -> None:
     else:
         assert violation is not None
         assert f"did {at_once} units of work" in violation.text
+
+
+async def _never_waits(story: Story) -> None:
+    """As a task of a node whose clean-up is shielded; it ends when its machine does."""
+    with trio.CancelScope(shield=True):
+        while story.leader.is_up:
+            await trio.lowlevel.checkpoint()
+
+
+def test_a_task_that_never_waits_ends_the_run() -> None:
+    violation = perform(_never_waits).violation
+    assert violation is not None
+    assert "a task never waits" in violation.text
