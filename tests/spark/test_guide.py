@@ -24,7 +24,7 @@ from tests.e2e.cluster import HANG_S, Cluster
 from tests.e2e.forge import forge
 from tests.e2e.pages import blocks, fits, steps, translated
 
-PAGE = PLACE / "how-to" / "spark.md"
+PAGE = (PLACE / "how-to" / "spark").with_suffix(".md")
 JOB = "paceline pipeline "
 
 
