@@ -99,7 +99,14 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str | None) -> P
     metavar="SECONDS",
     help="With --group: how long the group waits for a member that is not heard of.",
 )
-@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, metavar="N")
+@click.option(
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    metavar="N",
+    help="Only this partition of one topic; may be given more than once.",
+)
 @click.option(
     "--exit-at-end",
     is_flag=True,

@@ -1,7 +1,8 @@
 """``produce --format``: how a line is made up, in the signs of ``consume --format``.
 
 What lies between the signs separates them: ``%T\\t%k\\t%s`` reads what ``consume`` prints so. Each
-field ends at the first of what follows it, the last one at the end of the line.
+field ends at the first of what follows it, the last one at the end of the line, for which a format
+may say ``\\n``.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ def _taken_apart(text: str) -> tuple[list[str], list[bytes]]:
             literals[-1] += "%"
         elif character == "\\" and following in FORMAT_ESCAPES and following != "n":
             literals[-1] += FORMAT_ESCAPES[following]
+        elif character + following == "\\n" and next(characters, None) is None:
+            break  # lines end so by themselves
         else:
             raise BadLine(f"unknown {character + following!r} in format {text!r}")
     return fields, [os.fsencode(literal) for literal in literals]

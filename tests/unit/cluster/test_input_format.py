@@ -15,6 +15,8 @@ from paceline_cluster.cli.record_text import BadLine, InputRecord, compile_forma
         ("%s", b"a\tb", InputRecord(None, b"a\tb")),
         ("%k:%s", b"k:v:w", InputRecord(b"k", b"v:w")),
         ("%k:%s", b":v", InputRecord(None, b"v")),
+        (r"%k\t%s\n", b"k\tv", InputRecord(b"k", b"v")),
+        (r"%s\\n", rb"v\n", InputRecord(None, b"v")),
         (r"%T\t%k\t%s", b"99\tk\t", InputRecord(b"k", b"", timestamp_ms=99)),
         ("[%p%%] %s;", b"[3%] v;", InputRecord(None, b"v", partition=3)),
         ("%h|%s", b"a=1,b=|v", InputRecord(None, b"v", (("a", b"1"), ("b", b"")))),
@@ -56,7 +58,8 @@ def test_a_line_that_does_not_fit_is_refused(format_: str, line: bytes, reason: 
         ("%k%s", "nothing in format '%k%s' separates '%s'"),
         ("%s %s", "twice"),
         ("%z%s", "unknown '%z'"),
-        (r"%s\n", "unknown"),
+        (r"%k\n%s", "unknown"),
+        (r"%s\n\n", "unknown"),
         ("%s%", "unknown '%'"),
     ],
 )
