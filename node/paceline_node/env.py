@@ -233,12 +233,17 @@ class Env:
         return UUID(int=self.rng.getrandbits(128), version=4)
 
 
+_THREADS = 2
+"""That do blocking work at a time. Most of it runs Python, of which one thread at a time does: more
+of them make nothing quicker, and the loop wait for each."""
+
+
 class RealHost:
     """The machine this process runs on."""
 
     def __init__(self, *, boot_id_path: str = "/proc/sys/kernel/random/boot_id") -> None:
         self._boot_id_path = boot_id_path
-        self._threads = trio.CapacityLimiter(8)
+        self._threads = trio.CapacityLimiter(_THREADS)
 
     def now(self) -> float:
         return trio.current_time()

@@ -53,11 +53,16 @@ class Columns(NamedTuple):
 
 def columns_of(records: Sequence[CursusRecord]) -> Columns:
     """Cursus records as columns of a log's batch."""
-    keys: list[bytes | None] = [record.key or None for record in records]
+    values: list[bytes] = []
+    keys: list[bytes | None] = []
+    headers: list[bytes] = []
     around: dict[tuple[bytes, int], tuple[bytes, bytes]] = {}
-    headers = [_encoded_headers(record, around) for record in records]
+    for record in records:  # once: they may be made as they are asked for
+        values.append(record.payload)
+        keys.append(record.key or None)
+        headers.append(_encoded_headers(record, around))
     return Columns(
-        [record.payload for record in records],
+        values,
         None if keys.count(None) == len(keys) else keys,
         None if headers.count(NO_HEADERS) == len(headers) else headers,
     )

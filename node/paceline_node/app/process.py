@@ -36,6 +36,8 @@ EXIT_DIRECTORY_IN_USE = 3
 EXIT_DISK_FAILED = 69
 EXIT_BUG = 70
 EXIT_CONFIGURATION = 78
+_SWITCH_S = 0.001
+"""How long the loop waits for a thread that runs Python, each time that it has to."""
 
 
 def real_env(settings: Settings) -> Env:
@@ -149,6 +151,7 @@ def _run(
     garbage_collector.watch()
     allocator = Allocator()
     allocator.configure()
+    sys.setswitchinterval(_SWITCH_S)
     try:
         trio.run(
             _serve,

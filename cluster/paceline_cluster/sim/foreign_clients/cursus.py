@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import trio
@@ -70,7 +70,7 @@ class CursusLink(Connection):
         assert told["status"] == "OK", f"a batch was stored in parts: {told}"
         return Stored(told["last_offset"], told["seq_end"])
 
-    async def consume(self, line: str) -> list[CursusRecord]:
+    async def consume(self, line: str) -> Sequence[CursusRecord]:
         """The records that a CONSUME answers. Raises as :meth:`ask`."""
         return records_of(await self.exchange(line, lambda: self._told(line.encode())))
 
@@ -143,7 +143,7 @@ async def coordinator_of(links: CursusLinks, key: str) -> Address:
     return Address(told["host"], int(told["port"]))
 
 
-def records_of(answer: bytes) -> list[CursusRecord]:
+def records_of(answer: bytes) -> Sequence[CursusRecord]:
     """The records of a data frame. Raises CursusError for a refusal."""
     if not answer.startswith(MAGIC):
         _accepted(answer)

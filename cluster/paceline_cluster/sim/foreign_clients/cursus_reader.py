@@ -4,6 +4,7 @@ the next leader where the last one left it."""
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import trio
 
@@ -106,7 +107,7 @@ class _Reading:
             if body:
                 self._given(records_of(body))
 
-    def _given(self, records: list[CursusRecord]) -> None:
+    def _given(self, records: Sequence[CursusRecord]) -> None:
         if not records:
             return
         first = records[0].offset

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import trio
@@ -76,7 +76,9 @@ class Library:
                 f"{self._highest[key]} is the highest that anybody has written",
             )
 
-    def read(self, key: str, snapshot: tuple[int, str] | None, events: list[CursusRecord]) -> None:
+    def read(
+        self, key: str, snapshot: tuple[int, str] | None, events: Sequence[CursusRecord]
+    ) -> None:
         """What READ_STREAM gave."""
         if snapshot is not None and snapshot[1] != f"as of {key} {snapshot[0]}":
             self._fail("E", f"{key}: the snapshot of version {snapshot[0]} says {snapshot[1]!r}")

@@ -67,7 +67,7 @@ as can be once it is unpacked (services/DESIGN 4.2)."""
 _REQUEST_TIMED_OUT = CursusError("request_timed_out", 'reason="outcome unknown"')
 _VERSION = 1
 _UNPACKED_AT_ONCE = 4
-_RECORD_BYTES = 200
+_RECORD_BYTES = 300
 """What a record takes besides its payload and its key."""
 
 _RUN_REQUESTS = 64
@@ -267,8 +267,10 @@ class CursusListener:
                     raise
                 is_packed = True
         if not is_packed and not compressors:
-            found = await self._env.host.run_blocking(lambda: read_frame(body, words))
-            return _command_or_batch(found), len(body)
+            found, size = await self._env.host.run_blocking(
+                lambda: _weighed(read_frame(body, words))
+            )
+            return _command_or_batch(found), size
         # How much it unpacks to is not known before: few at a time.
         async with self._unpacking:
             found, size = await self._env.host.run_blocking(

@@ -19,7 +19,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.cursus.errors import as_cursus
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
 from paceline_node.listeners.cursus.topic_lookup import TopicLookup
-from paceline_node.sequence_numbers import Number, Rule, SequencedRecords, producer_key
+from paceline_node.sequence_numbers import Number, NumberRuns, Rule, SequencedRecords, producer_key
 from paceline_node.services.leader_routing import LeaderRouting
 from paceline_node.services.partitions.sequenced_appends import Appended, RecordsWish
 from paceline_node.services.partitions.writable_topic import WritableTopic
@@ -32,6 +32,9 @@ BATCH = "BATCH"
 """What a batch is called where commands are called by their word."""
 _INLINE_RECORDS = 1000
 """More than these are made into columns, and into a frame for another node, in a thread."""
+_MAX_RUNS = 1000
+"""Batches of the log that the numbered records of one batch may be: each costs far more than a
+record. Clients number a batch's records one after the other, in one run."""
 _ANSWER_S = 0.1
 """Left of a call's time when an append is given up, so that its answer can still go out."""
 _IN_ACKS = frozenset({"fencing", "availability"})
@@ -202,27 +205,32 @@ def _rule(topic: TopicView, batch: CursusBatch) -> Rule | None:
 
 
 def _columns(records: Sequence[CursusRecord], rule: Rule | None) -> SequencedRecords:
-    columns = columns_of(records)
     numbers: Sequence[Number | None] = [None] * len(records)
     if rule is not None:
         numbers = _numbers(records)
+    columns = columns_of(records)
     return SequencedRecords(numbers, columns.values, columns.keys, columns.headers)
 
 
-def _numbers(records: Sequence[CursusRecord]) -> list[Number | None]:
-    """Who numbers what; records without a producer or a number are nobody's."""
+def _numbers(records: Sequence[CursusRecord]) -> NumberRuns:
+    """Who numbers what; records without a producer or a number are nobody's. Raises CursusError
+    for what would be too many batches of the log."""
     known: dict[bytes, tuple[bytes, str]] = {}
-    numbers: list[Number | None] = []
+    runs = NumberRuns()
     for record in records:
-        producer = record.producer_id
-        if not producer or not record.sequence:
-            numbers.append(None)
+        producer, sequence = record.producer_id, record.sequence
+        if not producer or not sequence:
+            runs.add_nobody()
             continue
         who = known.get(producer)
         if who is None:
             who = known[producer] = (producer_key(producer), producer.decode("utf-8", "replace"))
-        numbers.append(Number(*who, record.epoch, record.sequence))
-    return numbers
+        runs.add(*who, record.epoch, sequence)
+        if runs.run_count > _MAX_RUNS:
+            raise malformed_batch(
+                f"more than {_MAX_RUNS} changes of producer, epoch or consecutive sequence"
+            )
+    return runs
 
 
 def _producer_text(records: Sequence[CursusRecord]) -> str:
