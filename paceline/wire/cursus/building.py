@@ -110,7 +110,19 @@ def create(args: Arguments) -> Request:
         event_sourcing,
         args.optional_integer("replication_factor", low=1),
         policy,
+        frozenset(field for word, field in _POLICY.items() if args.has(word)),
     )
+
+
+_POLICY = {
+    "cleanup_policy": "cleanup",
+    "partitioner": "partitioner",
+    "auth_policy": "auth",
+    "read_acl": "read_acl",
+    "write_acl": "write_acl",
+    "retention_hours": "retention_hours",
+    "retention_bytes": "retention_bytes",
+}
 
 
 def _policy(args: Arguments) -> TopicPolicy:

@@ -96,12 +96,15 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
+    """``given``: the parts of the policy that it names, as :class:`TopicPolicy` calls them."""
+
     topic: str
     partitions: int
     idempotent: bool
     event_sourcing: bool
     replication_factor: int | None
     policy: TopicPolicy
+    given: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,17 @@ async def test_access_rules_of_a_topic(client: CursusClient) -> None:
     assert (await client.acked(b"PUBLISH topic=t partition=0 message=m"))["status"] == "OK"
 
 
+async def test_making_a_topic_again_leaves_its_rules(client: CursusClient) -> None:
+    """A producer does so each time it starts, and says no more than the name."""
+    rules = "auth_policy=acl read_acl=ann write_acl=ann,bob"
+    kept = "cleanup_policy=compact partitioner=round_robin retention_hours=2 retention_bytes=4096"
+    made = await client.create(f"topic=t partitions=1 {rules} {kept}")
+    assert await client.create("topic=t partitions=1") == made
+    assert await client.create("topic=t partitions=2") == {**made, "partitions": "2"}
+    other = await client.create("topic=t partitions=2 retention_hours=3 write_acl=")
+    assert other == {**made, "partitions": "2", "retention_hours": "3", "write_acl": ""}
+
+
 # --- produce --------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import fields
 
 import pytest
 from hypothesis import given, settings
@@ -58,6 +59,7 @@ def place(**changes: object) -> requests.ReadPlace:
     return requests.ReadPlace(**{**values, **changes})  # type: ignore[arg-type]
 
 
+POLICY = frozenset(field.name for field in fields(TopicPolicy))
 PARSED: list[tuple[str, Request]] = [
     ("protocol_info", requests.ProtocolInfo()),
     ("HELP", requests.Help()),
@@ -72,11 +74,17 @@ PARSED: list[tuple[str, Request]] = [
         ("CREATE topic=t partitions=2 idempotent=true replication_factor=3"
         " cleanup_policy=compact,delete partitioner=round_robin auth_policy=acl read_acl=a,b"
         " write_acl=* retention_hours=24 retention_bytes=4096"),
-        requests.CreateTopic("t", 2, True, False, 3, KEPT),
+        requests.CreateTopic("t", 2, True, False, 3, KEPT, POLICY),
     ),
     (
         "CREATE topic=t event_sourcing=true",
         requests.CreateTopic("t", 4, False, True, None, TopicPolicy()),
+    ),
+    (
+        "CREATE topic=t retention_hours=0 read_acl=",
+        requests.CreateTopic(
+            "t", 4, False, False, None, TopicPolicy(), frozenset({"retention_hours", "read_acl"})
+        ),
     ),
     ("DELETE t", requests.DeleteTopic("t")),
     ("DELETE topic=t", requests.DeleteTopic("t")),

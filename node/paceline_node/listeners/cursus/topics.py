@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 import trio
@@ -72,8 +72,8 @@ class CursusTopics:
     # --- CREATE, DELETE ---------------------------------------------------------------------------
 
     async def create(self, request: requests.CreateTopic, call: CursusCall) -> Reply:
-        """Make the topic, or grow it and replace its policy when it is there: clients send CREATE
-        each time a producer starts."""
+        """Make the topic, or grow it when it is there, and change what is named of its policy:
+        clients send CREATE each time a producer starts, and say no more than the topic."""
         try:
             await self._create(request, call.principal)
         except (CursusError, AuthorizationFailed):
@@ -96,7 +96,7 @@ class CursusTopics:
         topic: TopicView | None
         topic = self._topics.look_up(principal, Operation.CREATE, request.topic)
         if topic is None:
-            configs = _configs(request.policy)
+            configs = _configs(request.policy, _FIELDS)
             if request.idempotent:
                 configs[PRODUCER_NUMBERING] = "strict"
             if request.event_sourcing and not request.policy.retention_hours:
@@ -120,7 +120,7 @@ class CursusTopics:
     async def _adjust(
         self, topic: TopicView, request: requests.CreateTopic, principal: Principal
     ) -> None:
-        compacts = "compact" in request.policy.cleanup
+        compacts = "compact" in request.policy.cleanup and "cleanup" in request.given
         if topic.kind == _SEGMENT or (topic.kind == KIND and compacts):
             raise CursusError("unsupported_topic_policy", f"topic={topic.name} kind={topic.kind}")
         present = len(topic.partitions)
@@ -132,8 +132,8 @@ class CursusTopics:
         if request.partitions > present:
             grow = admin.AddPartitions(topic.name, request.partitions)
             await self._topics.administer(principal, grow, admin.Done, timeout_s=_CONTROLLER_WAIT_S)
-        wanted = _configs(request.policy)
-        if topic.kind == KIND and not request.policy.retention_hours:
+        wanted = _configs(request.policy, request.given)
+        if topic.kind == KIND and wanted.get("retention.ms", "") is None:
             wanted["retention.ms"] = _FOR_EVER
         changes = {
             name: value for name, value in wanted.items() if topic.configs.get(name) != value
@@ -278,17 +278,21 @@ class CursusTopics:
         return CursusEndsFound(tuple([CursusEnds(*each) for each in found.values()])), b""
 
 
-def _configs(policy: TopicPolicy) -> dict[str, str | None]:
-    """A policy as a topic's configuration; None where the broker's default is to hold."""
-    return {
-        "cleanup.policy": _CLEANUP.get(policy.cleanup, policy.cleanup),
-        "retention.ms": _set(policy.retention_hours * _HOUR_MS),
-        "retention.bytes": _set(policy.retention_bytes),
-        PARTITIONER: policy.partitioner.value,
-        ACCESS_POLICY: policy.auth.value,
-        ACCESS_READERS: ",".join(policy.read_acl) or None,
-        ACCESS_WRITERS: ",".join(policy.write_acl) or None,
-    }
+_FIELDS: Mapping[str, tuple[str, Callable[[TopicPolicy], str | None]]] = {
+    "cleanup": ("cleanup.policy", lambda it: _CLEANUP.get(it.cleanup, it.cleanup)),
+    "retention_hours": ("retention.ms", lambda it: _set(it.retention_hours * _HOUR_MS)),
+    "retention_bytes": ("retention.bytes", lambda it: _set(it.retention_bytes)),
+    "partitioner": (PARTITIONER, lambda it: it.partitioner.value),
+    "auth": (ACCESS_POLICY, lambda it: it.auth.value),
+    "read_acl": (ACCESS_READERS, lambda it: ",".join(it.read_acl) or None),
+    "write_acl": (ACCESS_WRITERS, lambda it: ",".join(it.write_acl) or None),
+}
+"""What is set of a topic for each part of its policy."""
+
+
+def _configs(policy: TopicPolicy, fields: Collection[str]) -> dict[str, str | None]:
+    """Parts of a policy as a topic's configuration; None where the broker's default is to hold."""
+    return {name: value(policy) for field, (name, value) in _FIELDS.items() if field in fields}
 
 
 def _set(value: int) -> str | None:
