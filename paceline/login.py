@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
 from paceline.errors import AuthenticationFailed, ConfigurationError
+from paceline.oauthbearer import DISMISSED, OAUTHBEARER, first_message
 from paceline.scram import NONCE_BYTES, PLAIN, SASL_MECHANISMS, ScramClient
 from paceline.values import dataclass
 
@@ -16,7 +17,7 @@ VARIABLES = {
     "mechanism": "PACELINE_CLIENT_MECHANISM",
 }
 """Field -> the environment variable that says the same."""
-_FILE_BYTES = 8192
+_FILE_BYTES = 32 * 1024
 
 Say = Callable[[str, bytes], Awaitable[bytes]]
 """Sends the mechanism and a message; the answer's bytes."""
@@ -26,18 +27,21 @@ InThread = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLogin:
     """``password_file``: its first line is the password; it is read for each connection.
-    ``mechanism``: PLAIN, which needs TLS, also takes a token there."""
+    ``mechanism``: PLAIN, which needs TLS, also takes a token there. OAUTHBEARER, which does too,
+    needs no ``username``: there is a JWT in the file, that says whose it is."""
 
-    username: str
-    password_file: str
+    username: str = ""
+    password_file: str = ""
     mechanism: str = SASL_MECHANISMS[0]
 
     def __post_init__(self) -> None:
-        if not (self.username and self.password_file):
+        is_named = bool(self.username) or self.mechanism == OAUTHBEARER
+        if not (is_named and self.password_file):
             raise ConfigurationError("log-in: username and password_file belong together")
-        if self.mechanism not in SASL_MECHANISMS:
+        known = (*SASL_MECHANISMS, OAUTHBEARER)
+        if self.mechanism not in known:
             raise ConfigurationError(
-                f"log-in: mechanism {self.mechanism!r} is none of {', '.join(SASL_MECHANISMS)}"
+                f"log-in: mechanism {self.mechanism!r} is none of {', '.join(known)}"
             )
 
     @classmethod
@@ -45,7 +49,7 @@ class ClientLogin:
         """From fields by name, None where there are none. Raises ConfigurationError."""
         if not given:
             return None
-        return cls(**{"username": "", "password_file": "", **given})
+        return cls(**given)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> ClientLogin | None:
@@ -56,7 +60,7 @@ class ClientLogin:
 
     def given(self) -> dict[str, str]:
         """The fields, as :meth:`of` takes them."""
-        fields = {field: str(getattr(self, field)) for field in VARIABLES}
+        fields = {field: text for field in VARIABLES if (text := str(getattr(self, field)))}
         if self.mechanism == SASL_MECHANISMS[0]:
             del fields["mechanism"]
         return fields
@@ -64,6 +68,10 @@ class ClientLogin:
     def plain(self) -> bytes:
         """The message of PLAIN. Raises ConfigurationError."""
         return b"\0" + self.username.encode() + b"\0" + self.password()
+
+    def bearer(self) -> bytes:
+        """The first message of OAUTHBEARER. Raises ConfigurationError."""
+        return first_message(self.password().decode())
 
     def password(self) -> bytes:
         """What the file holds. Raises ConfigurationError."""
@@ -85,10 +93,16 @@ class ClientLogin:
 
 async def log_in(login: ClientLogin, say: Say, in_thread: InThread, *, is_encrypted: bool) -> None:
     """Go through the exchange. Raises AuthenticationFailed, ConfigurationError."""
-    if login.mechanism == PLAIN:
+    if login.mechanism in (PLAIN, OAUTHBEARER):
         if not is_encrypted:
-            raise AuthenticationFailed("PLAIN would show the password to all: it needs TLS")
-        await say(PLAIN, await in_thread(login.plain))
+            what = "password" if login.mechanism == PLAIN else "token"
+            raise AuthenticationFailed(
+                f"{login.mechanism} would show the {what} to all: it needs TLS"
+            )
+        if login.mechanism == PLAIN:
+            await say(PLAIN, await in_thread(login.plain))
+        elif await say(OAUTHBEARER, await in_thread(login.bearer)):
+            await say("", DISMISSED)  # what comes back says why it was refused
         return
     password = (await in_thread(login.password)).decode()
     nonce = secrets.token_bytes(NONCE_BYTES)

@@ -376,7 +376,7 @@ class Broker:
             compressors=self._compressors,
             tls=self._tls,
             authenticator=make_authenticator(
-                self._env, store, self._peering.decoy_secret, self._settings.login
+                self._env, store, self._peering.decoy_secret, self._settings
             ),
         )
         listeners.register(server)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from paceline.errors import ConfigurationError
 from paceline_node.controller.image import Image
 from paceline_node.controller.metadata_records import User
 from paceline_node.controller.metadata_store import MetadataStore
@@ -9,13 +15,16 @@ from paceline_node.env import Env
 from paceline_node.security.attempts import Attempts
 from paceline_node.security.authentication import Authenticator
 from paceline_node.security.scram import Decoys
-from paceline_node.settings.tree import LoginSettings
+from paceline_node.security.sessions import Login
+from paceline_node.settings import Settings
+from paceline_node.settings.security import OauthSettings
 
 
 def make_authenticator(
-    env: Env, store: MetadataStore, decoy_secret: bytes, settings: LoginSettings
+    env: Env, store: MetadataStore, decoy_secret: bytes, settings: Settings
 ) -> Authenticator:
-    """One that knows the users of the newest metadata here."""
+    """One that knows the users of the newest metadata here. Raises ConfigurationError."""
+    attempts = Attempts(env.now)
 
     def find(name: str) -> User | None:
         return store.image.users.get(name)
@@ -23,12 +32,14 @@ def make_authenticator(
     authenticator = Authenticator(
         find,
         env.host.run_blocking,
-        Attempts(env.now),
+        attempts,
         Decoys(decoy_secret),
         random=env.rng.randbytes,
         wall_ms=env.host.wall_ms,
-        mechanisms=settings.mechanisms,
-        session_ms=settings.session_ms,
+        mechanisms=settings.login.mechanisms,
+        session_ms=settings.login.session_ms,
+        delegation_secret=decoy_secret,
+        foreign=_foreign(env, settings.oauth, attempts) if settings.oauth.jwks else None,
     )
 
     def image_changed(old: Image, new: Image) -> None:
@@ -37,3 +48,41 @@ def make_authenticator(
 
     store.subscribe(image_changed)
     return authenticator
+
+
+def check_oauth(settings: OauthSettings) -> None:
+    """Raise ConfigurationError where tokens are to be taken and cannot be: when a node starts, not
+    when a client comes. Who publishes keys at a URL need not be there yet."""
+    if not settings.jwks:
+        return
+    if find_spec("jwt") is None or find_spec("cryptography") is None:
+        raise ConfigurationError(
+            "oauth.jwks needs the packages PyJWT and cryptography; install paceline[oauth]"
+        )
+    from paceline_node.security.key_set import BadKeys, read_file, read_keys
+
+    try:
+        if settings.jwks_authority:
+            Path(settings.jwks_authority).read_bytes()
+        if not settings.is_url:
+            read_keys(read_file(settings.jwks))
+    except (OSError, BadKeys) as error:
+        raise ConfigurationError(f"oauth.jwks: {error}") from error
+
+
+def _foreign(
+    env: Env, settings: OauthSettings, attempts: Attempts
+) -> Callable[[str, str], Awaitable[Login]]:
+    # Here, not above: a node that takes no such tokens does without PyJWT.
+    from paceline_node.security.bearer_tokens import BearerTokens, Expected
+    from paceline_node.security.key_set import KeySet, fetch, read_file
+
+    if settings.is_url:
+        read = partial(fetch, settings.jwks, settings.jwks_authority)
+    else:
+        read = partial(read_file, settings.jwks)
+    keys = KeySet(read, env.host.run_blocking, env.now, refresh_s=settings.refresh_ms / 1000)
+    expected = Expected(
+        settings.issuer, settings.audience, settings.principal_claim, settings.leeway_ms
+    )
+    return BearerTokens(keys, expected, attempts, env.host.wall_ms).login

@@ -24,6 +24,7 @@ from paceline_node.app.boot import Boot, format_node, new_meta, open_directory, 
 from paceline_node.app.broker import Broker
 from paceline_node.app.compressors import chosen
 from paceline_node.app.joining import ask_to_join
+from paceline_node.app.login import check_oauth
 from paceline_node.app.metadata import Metadata, open_store
 from paceline_node.app.node_pages import browsers_of
 from paceline_node.app.peering import Peering
@@ -80,6 +81,7 @@ class Node:
         self._policy = policy
         self._compressors = chosen(settings.cursus.compressors, compressors)
         check_http2(settings)
+        check_oauth(settings.oauth)
         self._tls = NodeTls(self._live)
         self._node_id = NodeId(settings.node.id)
         self._log = structlog.get_logger().bind(node=self._node_id)

@@ -5,6 +5,7 @@ One :class:`Authenticator` serves all listeners of a node. What comes out is a :
 
 from __future__ import annotations
 
+import base64
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -12,17 +13,23 @@ from functools import partial
 from typing import Protocol
 
 from paceline.errors import AuthenticationFailed
+from paceline.oauthbearer import OAUTHBEARER, read_first_message, refusal
 from paceline.scram import NONCE_BYTES, PLAIN, SASL_MECHANISMS, SCRAM_HASHES, derived, salted
 from paceline.tokens import is_token, read_token
 from paceline.values import dataclass
 from paceline.wire.native.users import ScramKey
 from paceline_node.security.attempts import Attempts
+from paceline_node.security.delegation import Delegations
 from paceline_node.security.principals import Principal, Proof
 from paceline_node.security.scram import REFUSED, Decoys, ScramServer
 from paceline_node.security.sessions import Login, Sessions, TokenView, UserView
 
 _MESSAGE_BYTES_MAX = 8192
 _PASSWORD_BYTES_MAX = 4096
+IN_CLEAR = frozenset({PLAIN, OAUTHBEARER})
+"""Mechanisms that show the secret itself."""
+MECHANISMS = (*SASL_MECHANISMS, OAUTHBEARER)
+"""All that can be offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +42,8 @@ class Answer:
 
 class Authenticator:
     """``find`` gives a user by name, None where there is none. ``mechanisms`` are those offered,
-    ``session_ms`` how long a log-in holds, 0 for good. ``wall_ms``: by which tokens expire."""
+    ``session_ms`` how long a log-in holds, 0 for good. ``wall_ms``: by which tokens expire.
+    ``foreign`` says whose a token is that somebody else has issued; without it there are none."""
 
     def __init__(
         self,
@@ -46,9 +54,13 @@ class Authenticator:
         *,
         random: Callable[[int], bytes],
         wall_ms: Callable[[], int],
-        mechanisms: Sequence[str] = SASL_MECHANISMS,
+        mechanisms: Sequence[str] = MECHANISMS,
         session_ms: int = 0,
+        delegation_secret: bytes = b"",
+        foreign: Callable[[str, str], Awaitable[Login]] | None = None,
     ) -> None:
+        self._foreign = foreign
+        self.delegations = Delegations(delegation_secret, wall_ms)
         self._find = find
         self.sessions = Sessions(find)
         self._run_blocking = run_blocking
@@ -56,21 +68,25 @@ class Authenticator:
         self._decoys = decoys
         self._random = random
         self._wall_ms = wall_ms
-        self._mechanisms = mechanisms
+        self._mechanisms = tuple(
+            each for each in mechanisms if each != OAUTHBEARER or foreign is not None
+        )
         self._session_ms = session_ms
 
     def offered(self, *, is_encrypted: bool) -> tuple[str, ...]:
         """The mechanisms for a connection."""
-        return tuple(each for each in self._mechanisms if each != PLAIN or is_encrypted)
+        return tuple(each for each in self._mechanisms if is_encrypted or each not in IN_CLEAR)
 
     def begin(self, mechanism: str, source: str, *, is_encrypted: bool) -> Exchange:
         """A log-in by ``mechanism``, from an address that ``source`` stands for. Raises
         AuthenticationFailed where it is not offered."""
         if mechanism not in self.offered(is_encrypted=is_encrypted):
-            why = " without TLS" if mechanism == PLAIN and mechanism in self._mechanisms else ""
+            why = " without TLS" if mechanism in IN_CLEAR.intersection(self._mechanisms) else ""
             raise AuthenticationFailed(f"mechanism {mechanism[:80]!r} is not offered{why}")
         if mechanism == PLAIN:
             return PlainExchange(self, source)
+        if mechanism == OAUTHBEARER:
+            return BearerExchange(self, source)
         server = ScramServer(mechanism, self._key_of, self._decoys, self._random(NONCE_BYTES))
         return ScramExchange(self, server, source)
 
@@ -102,6 +118,31 @@ class Authenticator:
                 ):
                     return self._token_login(shown.user, each)
             raise AuthenticationFailed("no such token")
+
+    async def header(self, text: str, source: str) -> Login:
+        """Whose credentials an ``Authorization`` header is: Basic (RFC 7617), Bearer (RFC 6750).
+        Raises AuthenticationFailed."""
+        scheme, _, rest = text.strip().partition(" ")
+        if scheme.lower() == "bearer":
+            return await self.bearer(rest.strip(), source)
+        if scheme.lower() != "basic":
+            raise AuthenticationFailed("expected Authorization: Basic or Bearer")
+        try:
+            name, colon, secret = base64.b64decode(rest, validate=True).decode().partition(":")
+        except ValueError:
+            raise AuthenticationFailed("Basic is base64 of NAME:PASSWORD in UTF-8") from None
+        if not colon or len(secret) > _PASSWORD_BYTES_MAX:
+            raise AuthenticationFailed(REFUSED)
+        return await self.password(name, secret, source)
+
+    async def bearer(self, text: str, source: str) -> Login:
+        """Whose a token is: one of ours, or of the issuer that the settings name. Raises
+        AuthenticationFailed."""
+        if self._foreign is None or is_token(text):
+            return await self.token(text, source)
+        login = await self._foreign(text, source)
+        lifetime_ms = min(login.lifetime_ms, self._session_ms or login.lifetime_ms)
+        return replace(login, lifetime_ms=lifetime_ms)
 
     def login(self, name: str, proof: Proof) -> Login:
         """What somebody gets who has proved to be ``name``."""
@@ -147,6 +188,28 @@ class PlainExchange:
         if len(parts[2]) > _PASSWORD_BYTES_MAX:
             raise AuthenticationFailed(REFUSED)
         return Answer(b"", await self._authenticator.password(name, password, self._source))
+
+
+class BearerExchange:
+    """RFC 7628: ``paceline/oauthbearer.py``."""
+
+    def __init__(self, authenticator: Authenticator, source: str) -> None:
+        self._authenticator = authenticator
+        self._source = source
+        self._refused = ""
+
+    async def step(self, data: bytes) -> Answer:
+        if self._refused:
+            raise AuthenticationFailed(self._refused)
+        name, token = read_first_message(data)
+        try:
+            login = await self._authenticator.bearer(token, self._source)
+            if name not in ("", login.principal.name):
+                raise AuthenticationFailed("nobody can act for another one")
+        except AuthenticationFailed as error:
+            self._refused = str(error)
+            return Answer(refusal())
+        return Answer(b"", login)
 
 
 class ScramExchange:

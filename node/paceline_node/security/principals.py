@@ -24,6 +24,7 @@ class Proof(enum.Enum):
     CERTIFICATE = "certificate"
     PASSWORD = "password"  # noqa: S105  the kind of proof, not a password
     TOKEN = "token"  # noqa: S105  likewise
+    JWT = "jwt"
     CLUSTER_SECRET = "cluster-secret"  # noqa: S105  the kind of proof, not a password
 
 

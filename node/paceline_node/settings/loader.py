@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from paceline.errors import ConfigurationError
+from paceline.oauthbearer import OAUTHBEARER
 from paceline.scram import SASL_MECHANISMS
 from paceline.values import dataclass
 from paceline_node.settings.addresses import ClientAuth, Listener, ListenerKind
@@ -228,9 +229,12 @@ def _contradictions(settings: Settings, given: Mapping[str, Given]) -> list[str]
             found.append(f"invalid {_names(keys, given)}: {text}{_sources(keys, given)}")
     found.extend(_listener_problems(settings.listeners, given))
     found.extend(_tls_problems(settings, given))
-    unknown = sorted(set(settings.login.mechanisms) - set(SASL_MECHANISMS))
+    for key, text in settings.oauth.problems():
+        found.append(f"invalid {_names((key,), given)}: {text}{_sources((key,), given)}")
+    mechanisms = (*SASL_MECHANISMS, OAUTHBEARER)
+    unknown = sorted(set(settings.login.mechanisms) - set(mechanisms))
     if unknown:
-        known = ", ".join(SASL_MECHANISMS)
+        known = ", ".join(mechanisms)
         sources = _sources(("login.mechanisms",), given)
         found.append(f"invalid login.mechanisms: {unknown[0]!r} is none of {known}{sources}")
     return found

@@ -11,6 +11,7 @@ import enum
 from dataclasses import field
 from pathlib import Path
 
+from paceline.oauthbearer import OAUTHBEARER
 from paceline.scram import SASL_MECHANISMS
 from paceline.values import dataclass
 from paceline_node.settings.address_rules import AddressRule
@@ -20,7 +21,7 @@ from paceline_node.settings.cursus import CursusSettings
 from paceline_node.settings.fields import setting
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.settings.limits import LimitSettings
-from paceline_node.settings.security import SecuritySettings
+from paceline_node.settings.security import OauthSettings, SecuritySettings
 from paceline_node.settings.segment import SegmentSettings
 
 _KIB = 1024
@@ -369,7 +370,9 @@ class LoginSettings:
     """How clients prove who they are, where no certificate does. Users: ``paceline user``."""
 
     mechanisms: tuple[str, ...] = setting(
-        tuple(SASL_MECHANISMS), "SASL mechanisms that are offered; PLAIN only inside TLS."
+        (*SASL_MECHANISMS, OAUTHBEARER),
+        "SASL mechanisms that are offered; PLAIN and OAUTHBEARER only inside TLS, the latter only "
+        "with oauth.jwks.",
     )
     session_ms: int = setting(
         0,
@@ -444,6 +447,7 @@ class Settings:
     tls: TlsSettings = field(default_factory=TlsSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     login: LoginSettings = field(default_factory=LoginSettings)
+    oauth: OauthSettings = field(default_factory=OauthSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
 
