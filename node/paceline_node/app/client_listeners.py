@@ -32,8 +32,10 @@ from paceline_node.listeners.native.requests import NativeRequests
 from paceline_node.listeners.native.transactions import NativeTransactions
 from paceline_node.listeners.segment.limits import ConnectionLimits, RequestTimes
 from paceline_node.listeners.segment.listener import SegmentListener
+from paceline_node.listeners.segment.login import SegmentLogin
 from paceline_node.listeners.serving import (
     BoundListener,
+    Client,
     Serve,
     behind,
     by_address,
@@ -94,7 +96,9 @@ class ClientListeners:
         env, limits = broker.env, settings.limits
         self._memory = ClientMemory(max(limits.client_memory_bytes, 4 * limits.frame_bytes))
         self._opened = {kind: OpenConnections() for kind in ListenerKind}
-        self._pravega = PravegaParts(env, broker.node_id, services, routing, tables, metrics)
+        self._pravega = PravegaParts(
+            env, broker.node_id, services, routing, tables, metrics, authenticator
+        )
         self._native = self._make_native()
         self._kafka = self._make_kafka()
         self._segment = self._make_segment()
@@ -261,8 +265,13 @@ class ClientListeners:
             self._broker.deadlines,
             limits,
             self._metrics,
+            self._segment_login,
             inflight_node_bytes=segment.inflight_node_bytes,
         )
+
+    def _segment_login(self, client: Client) -> SegmentLogin:
+        acls = self._services.acls
+        return SegmentLogin(self._authenticator, lambda: acls.is_guarded, client)
 
     def _connections(self) -> Iterator[Sample]:
         for kind, opened in self._opened.items():

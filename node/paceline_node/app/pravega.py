@@ -9,8 +9,9 @@ from paceline.errors import ConfigurationError
 from paceline.types import NodeId
 from paceline_node.env import Env
 from paceline_node.listeners.segment.pravega_tables import TableRequests
-from paceline_node.listeners.serving import Serve
+from paceline_node.listeners.serving import Client, Serve
 from paceline_node.observe.metrics import Metrics
+from paceline_node.security.authentication import Authenticator
 from paceline_node.services.admin.topic_deletion import TopicDeletion
 from paceline_node.services.broker_services import BrokerServices
 from paceline_node.services.leader_routing import LeaderRouting
@@ -45,7 +46,9 @@ class PravegaParts:
         routing: LeaderRouting,
         tables: TableService,
         metrics: Metrics,
+        authenticator: Authenticator,
     ) -> None:
+        self._authenticator = authenticator
         self._env = env
         self._node_id = node_id
         self._services = services
@@ -62,6 +65,7 @@ class PravegaParts:
         from paceline.wire.pravega.grpc import GrpcLimits
         from paceline_node.listeners.pravega.calls import PravegaCalls
         from paceline_node.listeners.pravega.listener import PravegaListener
+        from paceline_node.listeners.pravega.login import PravegaLogin
 
         calls = PravegaCalls(
             self._node_id,
@@ -70,7 +74,12 @@ class PravegaParts:
             self._services.topics,
             leader_wait_s=_CALL_S,
         )
+        acls, authenticator = self._services.acls, self._authenticator
+
+        def login(client: Client) -> PravegaLogin:
+            return PravegaLogin(authenticator, lambda: acls.is_guarded, client)
+
         listener = PravegaListener(
-            self._env, calls.procedures(), GrpcLimits(), self._metrics, self._services.turns
+            self._env, calls.procedures(), GrpcLimits(), self._metrics, self._services.turns, login
         )
         return listener.serve

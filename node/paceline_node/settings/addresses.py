@@ -79,8 +79,16 @@ class Login(enum.Enum):
     REQUIRED = "required"
 
 
-LOGIN_KINDS = (ListenerKind.KAFKA, ListenerKind.NATIVE, ListenerKind.CURSUS, ListenerKind.HTTP)
-"""Whose protocol lets clients log in; of http it is the native one over WebSocket."""
+LOGIN_KINDS = (
+    ListenerKind.KAFKA,
+    ListenerKind.NATIVE,
+    ListenerKind.CURSUS,
+    ListenerKind.HTTP,
+    ListenerKind.SEGMENT,
+    ListenerKind.PRAVEGA,
+)
+"""Whose protocol lets clients log in; of http it is the native one over WebSocket, of segment that
+of Pravega."""
 
 
 def has_http2() -> bool:

@@ -58,6 +58,7 @@ class GrpcStatus(enum.IntEnum):
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,12 @@ class GrpcLimits:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A whole request; answer it by its ``stream``."""
+    """A whole request; answer it by its ``stream``. ``authorization`` is its metadata's."""
 
     stream: int
     path: str
     message: bytes
+    authorization: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +123,11 @@ class _Http2(H2Connection):
 class _Stream:
     """A call that is being received, or whose answer is being sent."""
 
-    __slots__ = ("answer", "path", "received")
+    __slots__ = ("answer", "authorization", "path", "received")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, authorization: str) -> None:
         self.path = path
+        self.authorization = authorization
         self.received = bytearray()
         self.answer: memoryview | None = None
 
@@ -223,7 +226,7 @@ class GrpcConnection:
         assert stream is not None
         headers = {_text(name): _text(value) for name, value in event.headers or ()}
         kind = headers.get("content-type", "")
-        self._streams[stream] = _Stream(headers.get(":path", ""))
+        self._streams[stream] = _Stream(headers.get(":path", ""), headers.get("authorization", ""))
         if headers.get(":method") != "POST" or not kind.startswith("application/grpc"):
             self._h2.send_headers(stream, [(":status", "415")], end_stream=True)
             self._drop(stream)
@@ -250,7 +253,7 @@ class GrpcConnection:
             text = "expected one message, not compressed"
             self.refuse(stream, GrpcStatus.UNIMPLEMENTED, text)
             return
-        found.append(Call(stream, call.path, body[_PREFIX_BYTES:]))
+        found.append(Call(stream, call.path, body[_PREFIX_BYTES:], call.authorization))
 
     def _drop(self, stream: int) -> None:
         """Answered before the client has said all: it need not go on."""

@@ -443,6 +443,15 @@ class OperationUnsupported(SegmentMessage):
     stack: Text = ""
 
 
+@message(60, SERVER)
+class AuthTokenCheckFailed(SegmentMessage):
+    """``error_code``: 1 of a token that has expired, 0 of another one that is not good."""
+
+    request_id: Long
+    stack: Text
+    error_code: Int
+
+
 @message(61, SERVER)
 class ErrorMessage(SegmentMessage):
     request_id: Long

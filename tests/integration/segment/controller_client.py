@@ -29,7 +29,13 @@ class CallRefused(Exception):
 class ControllerClient:
     """One connection, one call after the other; for ``async with``."""
 
-    def __init__(self, address: tuple[str, int], context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        context: ssl.SSLContext | None = None,
+        authorization: str = "",
+    ) -> None:
+        self._authorization = authorization
         self._address = address
         self._context = context
 
@@ -55,6 +61,8 @@ class ControllerClient:
             ":method": "POST", ":scheme": "http", ":path": SERVICE + name, ":authority": "x",
             "content-type": "application/grpc", "te": "trailers",
         }  # fmt: skip
+        if self._authorization:
+            headers["authorization"] = self._authorization
         message = request.encode()
         self._http.send_headers(stream, list(headers.items()))
         framed = b"\0" + len(message).to_bytes(4, "big") + message

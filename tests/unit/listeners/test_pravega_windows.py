@@ -14,6 +14,7 @@ from trio.testing import memory_stream_pair
 from paceline.wire.pravega.grpc import GrpcLimits
 from paceline_node.client_memory import ClientMemory
 from paceline_node.listeners.pravega.listener import SERVICE, PravegaListener, Procedure
+from paceline_node.listeners.pravega.login import PravegaLogin
 from paceline_node.listeners.serving import Client
 from paceline_node.loop_turns import Turns
 from paceline_node.observe.metrics import Metrics
@@ -52,6 +53,7 @@ async def test_answers_that_nobody_takes_are_held_for_half_a_minute(
         GrpcLimits(),
         Metrics(version="test"),
         Turns(),
+        lambda client: PravegaLogin(None, lambda: False, client),  # type: ignore[arg-type]
     )
     account = ClientMemory(1 << 30)
     ours, theirs = memory_stream_pair()

@@ -81,7 +81,7 @@ class PravegaCalls:
             "getSegmentsImmediatlyFollowing": Procedure(c.SegmentId, self._successors),
             "getURI": Procedure(c.SegmentId, self._uri),
             "getControllerServerList": Procedure(c.Empty, self._servers),
-            "getDelegationToken": Procedure(c.StreamInfo, self._delegation_token),
+            "getDelegationToken": Procedure(c.StreamInfo, self._delegation_token, c.Token),
         }
 
     # --- scopes -----------------------------------------------------------------------------------

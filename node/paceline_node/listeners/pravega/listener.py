@@ -24,6 +24,7 @@ from paceline.wire.pravega.grpc import Call, GivenUp, GrpcConnection, GrpcLimits
 from paceline.wire.pravega.protobuf import ProtoMessage
 from paceline_node.client_memory import Portion
 from paceline_node.env import Env
+from paceline_node.listeners.pravega.login import PravegaLogin
 from paceline_node.listeners.serving import Client
 from paceline_node.loop_turns import Turns
 from paceline_node.observe.metrics import OK, Metrics, RequestMeters
@@ -40,6 +41,7 @@ _LAST_WORD_S = 1.0
 
 _STATUSES: Mapping[ErrorCode, GrpcStatus] = {
     ErrorCode.AUTHORIZATION_FAILED: GrpcStatus.PERMISSION_DENIED,
+    ErrorCode.AUTHENTICATION_FAILED: GrpcStatus.UNAUTHENTICATED,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: GrpcStatus.NOT_FOUND,
     ErrorCode.INVALID_REQUEST: GrpcStatus.INVALID_ARGUMENT,
     ErrorCode.INVALID_TOPIC: GrpcStatus.INVALID_ARGUMENT,
@@ -52,10 +54,12 @@ _STATUSES: Mapping[ErrorCode, GrpcStatus] = {
 
 
 class Procedure(NamedTuple):
-    """A call that is served: its request's class, and what answers it."""
+    """A call that is served: its request's class, and what answers it. What one says that is a
+    ``delegation`` depends on what its client has logged in with."""
 
     request: type[ProtoMessage]
     answer: Callable[[Principal, Any], Awaitable[ProtoMessage]]
+    delegation: Callable[[str], ProtoMessage] | None = None
 
 
 class PravegaListener:
@@ -68,8 +72,10 @@ class PravegaListener:
         limits: GrpcLimits,
         metrics: Metrics,
         turns: Turns,
+        login: Callable[[Client], PravegaLogin],
     ) -> None:
         self._env = env
+        self._login = login
         self._turns = turns
         self._procedures = {SERVICE + name: each for name, each in procedures.items()}
         self._limits = limits
@@ -80,10 +86,21 @@ class PravegaListener:
     async def serve(self, stream: trio.abc.Stream, client: Client) -> None:
         """Serve one connection to its end; owns and closes ``stream``."""
         async with stream:
+            login = self._login(client)
             connection = _Connection(
-                self._env, self._procedures, client, self._meters, self._limits, stream, self._turns
+                self._env,
+                self._procedures,
+                client,
+                self._meters,
+                self._limits,
+                stream,
+                self._turns,
+                login,
             )
-            await connection.run()
+            try:
+                await connection.run()
+            finally:
+                login.close()
 
 
 class _Connection:
@@ -96,11 +113,12 @@ class _Connection:
         limits: GrpcLimits,
         stream: trio.abc.Stream,
         turns: Turns,
+        login: PravegaLogin,
     ) -> None:
         self._env = env
         self._turns = turns
         self._procedures = procedures
-        self._principal = client.principal
+        self._login = login
         self._held = Portion(client.memory)
         self._reading = trio.CancelScope()
         self._sent_mark: int | None = None
@@ -182,6 +200,7 @@ class _Connection:
         arrived = self._env.now()
         code = OK
         try:
+            who = await self._login.caller(call.authorization)
             procedure = self._procedures.get(call.path)
             if procedure is None:
                 text = f"{call.path} is not served"
@@ -189,7 +208,9 @@ class _Connection:
                 code = "unimplemented"
             else:
                 request = procedure.request.decode(call.message)
-                answer = await procedure.answer(self._principal, request)
+                answer = await procedure.answer(who, request)
+                if procedure.delegation is not None:
+                    answer = procedure.delegation(self._login.delegation(call.authorization))
                 self._grpc.answer(call.stream, answer.encode())
         except RemoteProtocolError as error:
             code = error.code.name.lower()

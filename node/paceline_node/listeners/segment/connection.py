@@ -35,6 +35,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.segment.appends import Appends
 from paceline_node.listeners.segment.concurrent_requests import Beside
 from paceline_node.listeners.segment.limits import ConnectionLimits, Inflight, NodeBudget
+from paceline_node.listeners.segment.login import BEFORE_LOGIN_BYTES, LOGIN_S
 from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.requests import SegmentRequests
 from paceline_node.listeners.serving import let_read
@@ -42,7 +43,7 @@ from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.net.transport import transport_for
 from paceline_node.observe.metrics import RequestMeters
-from paceline_node.security.principals import Principal
+from paceline_node.security.principals import Principal, Proof
 from paceline_node.services.segments.segment_service import SegmentService
 
 _RECEIVE_BYTES = 256 * 1024
@@ -75,7 +76,10 @@ class SegmentConnection:
         meters: RequestMeters[str],
         memory: Holding,
         account: str = "",
+        must_log_in: bool = False,
     ) -> None:
+        self._is_stranger = must_log_in and principal.proof is Proof.NONE
+        self._due = trio.current_time() + LOGIN_S if self._is_stranger else float("inf")
         self._memory = memory
         self._turns = turns
         self._limits = limits
@@ -151,7 +155,7 @@ class SegmentConnection:
             data: bytes | bytearray = b""
             self._memory.arriving(self._machine.buffered_bytes)
             await self._memory.room()
-            with trio.move_on_after(self._limits.idle_s):
+            with trio.move_on_at(min(trio.current_time() + self._limits.idle_s, self._due)):
                 data = await stream.receive_some(_RECEIVE_BYTES)
             if not data:
                 return _End.SILENCE
@@ -178,8 +182,14 @@ class SegmentConnection:
                     # Our own range of versions, as the original answers before it closes.
                     self._outbox.send(m.Hello(NEWEST_VERSION, OLDEST_VERSION))
                     return _End.FAULT
+                case _ if self._is_stranger:
+                    text = "this listener wants a certificate of who speaks this dialect"
+                    self._outbox.send(m.ErrorMessage(m.NO_ID, "", text, ReplyCode.UNSPECIFIED))
+                    return _End.FAULT
                 case _:
                     await self._do(step, nursery)
+        if self._is_stranger and self._machine.buffered_bytes > BEFORE_LOGIN_BYTES:
+            return _End.FAULT
         return None
 
     async def _do(self, step: Step, nursery: trio.Nursery) -> None:

@@ -7,6 +7,8 @@ seed's. Thin drivers: the protocol's rules are ``paceline/wire/segment``'s, the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
 from paceline.wire.segment import pravega_messages as pravega
@@ -14,6 +16,7 @@ from paceline.wire.segment.messages import MESSAGES, Direction
 from paceline_node.env import Env
 from paceline_node.listeners.segment.connection import SegmentConnection
 from paceline_node.listeners.segment.limits import ConnectionLimits, NodeBudget
+from paceline_node.listeners.segment.login import SegmentLogin
 from paceline_node.listeners.segment.pravega_appends import TransientBudget
 from paceline_node.listeners.segment.pravega_connection import PravegaConnection, PravegaServices
 from paceline_node.listeners.segment.pravega_tables import TableRequests
@@ -39,10 +42,12 @@ class SegmentListener:
         deadlines: Deadlines,
         limits: ConnectionLimits,
         metrics: Metrics,
+        login: Callable[[Client], SegmentLogin],
         *,
         inflight_node_bytes: int,
     ) -> None:
         self._env = env
+        self._login = login
         self._turns = turns
         self._segments = segments
         self._deadlines = deadlines
@@ -83,8 +88,13 @@ class SegmentListener:
                 meters=self._meters,
                 memory=client.memory,
                 account=client.account,
+                must_log_in=client.must_log_in,
             )
             other = await connection.run(stream)
             if other is not None:
-                successor = PravegaConnection(self._pravega, client, self._limits)
-                await successor.run(stream, other.rest)
+                login = self._login(client)
+                successor = PravegaConnection(self._pravega, login, self._limits)
+                try:
+                    await successor.run(stream, other.rest)
+                finally:
+                    login.close()

@@ -102,7 +102,7 @@ class PravegaAppends:
         say: Callable[[SegmentMessage], None],
         end: Callable[[], None],
         inflight: Inflight,
-        account: str = "",
+        account: Callable[[], str],
     ) -> None:
         self._account = account
         self._segments = segments
@@ -255,7 +255,7 @@ class PravegaAppends:
                 kind,
                 timeout_s=self._timeout_s,
                 done=done,
-                client=self._account,
+                client=self._account(),
             )
         except PacelineError:
             binding.level = previous
@@ -338,7 +338,7 @@ class PravegaAppends:
                 payload,
                 kind,
                 timeout_s=self._timeout_s,
-                client=self._account,
+                client=self._account(),
             )
         end = segment.log_end
         self._forget_transients(transient.writer)

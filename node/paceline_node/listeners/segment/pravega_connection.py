@@ -22,11 +22,12 @@ from paceline.wire.segment.requests import Request, RequestReader, Unsupported
 from paceline_node.env import Env
 from paceline_node.listeners.segment.concurrent_requests import Beside
 from paceline_node.listeners.segment.limits import ConnectionLimits, Inflight, NodeBudget
+from paceline_node.listeners.segment.login import BEFORE_LOGIN_BYTES, SegmentLogin
 from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.pravega_appends import Append, PravegaAppends, TransientBudget
 from paceline_node.listeners.segment.pravega_requests import PravegaRequests, identity_of
 from paceline_node.listeners.segment.pravega_tables import TableRequests
-from paceline_node.listeners.serving import Client, let_read
+from paceline_node.listeners.serving import let_read
 from paceline_node.loop_turns import Turns
 from paceline_node.net.transport import transport_for
 from paceline_node.observe.metrics import RequestMeters
@@ -54,8 +55,11 @@ class PravegaServices(NamedTuple):
 class PravegaConnection:
     """Serves one client, which has said Hello already, to the connection's end."""
 
-    def __init__(self, services: PravegaServices, client: Client, limits: ConnectionLimits) -> None:
-        principal = client.principal
+    def __init__(
+        self, services: PravegaServices, login: SegmentLogin, limits: ConnectionLimits
+    ) -> None:
+        client = login.client
+        self._login = login
         self._memory = client.memory
         self._turns = services.turns
         self._limits = limits
@@ -76,13 +80,13 @@ class PravegaConnection:
             say=self._outbox.send,
             end=self._over.cancel,
             inflight=self._inflight,
-            account=client.account,
+            account=lambda: login.client.account,
         )
         self._requests = PravegaRequests(
             env=services.env,
             segments=services.segments,
             tables=services.tables,
-            principal=principal,
+            who=lambda: login.client.principal,
             outbox=self._outbox,
             appends=self._appends,
             times=limits.times,
@@ -130,7 +134,9 @@ class PravegaConnection:
                 data = b""
                 self._memory.arriving(self._reader.buffered_bytes)
                 await self._memory.room()
-                with trio.move_on_after(self._limits.idle_s):
+                if self._login.is_missing and self._reader.buffered_bytes > BEFORE_LOGIN_BYTES:
+                    break
+                with trio.move_on_after(min(self._limits.idle_s, self._login.left_s)):
                     data = await stream.receive_some(_RECEIVE_BYTES)
                 if not data:
                     break
@@ -153,10 +159,19 @@ class PravegaConnection:
                 self._outbox.send(request)
             case w.AppendBlockEnd() | w.ConditionalBlockEnd() | w.ConditionalAppend():
                 await self._append(request)
-            case w.CreateTransientSegment():
-                self._requests.create_transient(request)
             case _:
-                await self._start(request, nursery)
+                await self._ask(request, nursery)
+
+    async def _ask(self, request: SegmentMessage, nursery: trio.Nursery) -> None:
+        request_id, _ = identity_of(request)
+        token: str = getattr(request, "token")  # noqa: B009  every such request has one
+        refusal = self._login.refusal(request_id, token)
+        if refusal is not None:
+            self._outbox.send(refusal)
+        elif isinstance(request, w.CreateTransientSegment):
+            self._requests.create_transient(request)
+        else:
+            await self._start(request, nursery)
 
     async def _append(self, request: Append) -> None:
         await self._inflight.capacity()

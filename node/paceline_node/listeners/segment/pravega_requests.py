@@ -53,7 +53,7 @@ class PravegaRequests:
         env: Env,
         segments: SegmentService,
         tables: TableRequests,
-        principal: Principal,
+        who: Callable[[], Principal],
         outbox: SegmentOutbox,
         appends: PravegaAppends,
         times: RequestTimes,
@@ -63,7 +63,7 @@ class PravegaRequests:
     ) -> None:
         self._env = env
         self._segments = segments
-        self._principal = principal
+        self._who = who
         self._outbox = outbox
         self._appends = appends
         self._times = times
@@ -125,7 +125,7 @@ class PravegaRequests:
         place = place_of(name)
         if place is None:
             raise UnknownTopicOrPartition(f"{name!r} names no segment")
-        return place, await self._segments.leading(self._principal, operation, place)
+        return place, await self._segments.leading(self._who(), operation, place)
 
     # --- appending --------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class PravegaRequests:
             place = place_of(request.parent)
             if place is None:
                 raise UnknownTopicOrPartition(f"{request.parent!r} names no segment")
-            parent = self._segments.open(self._principal, Operation.PRODUCE, place)
+            parent = self._segments.open(self._who(), Operation.PRODUCE, place)
         except PacelineError as error:
             self._refuse(error, request.request_id, request.parent)
             return
@@ -202,14 +202,14 @@ class PravegaRequests:
         place = place_of(request.segment)
         if place is None:
             raise InvalidTopic(f"{request.segment!r}: a segment's name has 1 to 512 bytes")
-        await self._segments.create(self._principal, place, timeout_s=self._times.append_s)
+        await self._segments.create(self._who(), place, timeout_s=self._times.append_s)
         self._outbox.send(w.SegmentCreated(request.request_id, request.segment))
 
     async def _delete(self, request: w.DeleteSegment) -> None:
         place = place_of(request.segment)
         if place is None:
             raise UnknownTopicOrPartition(f"{request.segment!r} names no segment")
-        await self._segments.delete(self._principal, place, timeout_s=self._times.append_s)
+        await self._segments.delete(self._who(), place, timeout_s=self._times.append_s)
         self._outbox.send(w.SegmentDeleted(request.request_id, request.segment))
 
     async def _seal(self, request: w.SealSegment) -> None:
@@ -226,7 +226,7 @@ class PravegaRequests:
 
     async def _table(self, request: SegmentMessage) -> None:
         try:
-            reply = await self._tables.answer(self._principal, request)
+            reply = await self._tables.answer(self._who(), request)
         except PacelineError as error:
             if error.code is ErrorCode.AUTHORIZATION_FAILED:
                 raise
