@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 import trio
 
+from paceline.errors import AuthenticationFailed
 from paceline_node.app.cursus import health_checks
 from paceline_node.app.cursus_metric_sources import collect_for_cursus
 from paceline_node.app.tls import NodeTls, date_of
@@ -22,9 +23,11 @@ from paceline_node.observe.metric_types import Family
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.security.authentication import Authenticator
 from paceline_node.security.origins import BrowserCheck
-from paceline_node.security.principals import Principal
+from paceline_node.security.principals import Principal, Proof
+from paceline_node.security.sessions import Login, Session
 from paceline_node.services.broker_services import BrokerServices
-from paceline_node.settings import ListenerKind, Login, Settings
+from paceline_node.settings import ListenerKind, Settings
+from paceline_node.settings import Login as LoginRule
 
 NATIVE_PATH = "/native"
 
@@ -81,22 +84,29 @@ class NodePages:
     def _make_http(self) -> HttpServer:
         found = [each for each in self._settings.listeners if each.kind is ListenerKind.HTTP]
         is_encrypted = any(each.tls and not each.plain_too for each in found)
-        must_log_in = any(each.login is Login.REQUIRED for each in found)
+        must_log_in = any(each.login is LoginRule.REQUIRED for each in found)
 
         async def native_over_websocket(
-            stream: trio.abc.Stream, name: str, principal: Principal, memory: Holding
+            stream: trio.abc.Stream, name: str, login: Login, memory: Holding
         ) -> None:
-            with trio.CancelScope() as scope:
+            with trio.move_on_after(login.lifetime_ms / 1000 or float("inf")) as scope:
                 client = Client(
                     name,
                     is_loopback=False,
-                    principal=principal,
+                    principal=login.principal,
                     memory=memory,
                     is_encrypted=is_encrypted,
                     must_log_in=must_log_in,
                     end=soon(scope),
                 )
-                await self._native.serve(stream, client)
+                try:
+                    session = self._session(login, client)
+                except AuthenticationFailed:
+                    return  # what it showed was taken away meanwhile
+                try:
+                    await self._native.serve(stream, client)
+                finally:
+                    self._authenticator.sessions.leave(session)
 
         scrapes = self._scrapes(self._metrics.collect)
         reasons = self._services.status.reasons
@@ -104,6 +114,12 @@ class NodePages:
             scrapes, reasons, self._services.status.permit, self._memory, self._certificates
         )
         return self._server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket})
+
+    def _session(self, login: Login, client: Client) -> Session | None:
+        """Of a client whose upgrade showed credentials. Raises AuthenticationFailed."""
+        if login.principal.proof not in (Proof.PASSWORD, Proof.TOKEN, Proof.JWT):
+            return None
+        return self._authenticator.sessions.enter(login, client.end)
 
     def _certificates(self) -> dict[str, object]:
         """What /ready says of them; nothing where none is used."""
@@ -136,11 +152,8 @@ class NodePages:
             limits=self._limits(),
             count=count,
             memory=self._memory,
-            who=self._whose_token,
+            who=self._authenticator.header,
         )
-
-    async def _whose_token(self, token: str, source: str) -> Principal:
-        return (await self._authenticator.token(token, source)).principal
 
     def _limits(self) -> HttpLimits:
         return HttpLimits(

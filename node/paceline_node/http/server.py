@@ -30,6 +30,7 @@ from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.security.acls import host_of
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS, Principal
+from paceline_node.security.sessions import Login
 from paceline_node.settings.limits import LimitSettings
 
 _READ_BYTES = 16 * 1024
@@ -49,14 +50,14 @@ class Page:
 
 PageMaker = Callable[[Principal], Awaitable[Page]]
 """Makes a page for who asks."""
-TokenCheck = Callable[[str, str], Awaitable[Principal]]
-"""Whose a token is, shown by an address that the second text stands for. Raises
-AuthenticationFailed."""
+CredentialsCheck = Callable[[str, str], Awaitable[Login]]
+"""Whose credentials an Authorization header is, shown by an address that the second text stands
+for. Raises AuthenticationFailed."""
 Count = Callable[[str, HTTPStatus, float], None]
 """Told of each answer: the path asked for (clients choose it freely), the status, seconds."""
-StreamHandler = Callable[[trio.abc.Stream, str, Principal, Holding], Awaitable[None]]
-"""Serves one WebSocket's frames as a byte stream, which it closes; the text names the client, and
-the holding is what the client is charged with."""
+StreamHandler = Callable[[trio.abc.Stream, str, Login, Holding], Awaitable[None]]
+"""Serves one WebSocket's frames as a byte stream, which it closes; the text names the client, the
+log-in is who it is, and the holding what it is charged with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def _uncounted(path: str, status: HTTPStatus, seconds: float) -> None:
 class HttpServer:
     """``pages`` maps paths to what makes their answer, ``sockets`` paths to what serves a
     WebSocket there. A page raises AuthorizationFailed for whom it is not (403); ``who`` says whose
-    a token is, and raises AuthenticationFailed (401)."""
+    credentials are shown, and raises AuthenticationFailed (401)."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class HttpServer:
         limits: HttpLimits | None = None,
         count: Count = _uncounted,
         memory: ClientMemory | None = None,
-        who: TokenCheck | None = None,
+        who: CredentialsCheck | None = None,
     ) -> None:
         self._who = who
         self._memory = memory or ClientMemory(_UNBOUNDED)
@@ -189,15 +190,21 @@ class HttpServer:
     async def _asker(self, head: _Head, connection: _Connection) -> Principal:
         """Who asks for a page: whose token it is, else whom the certificate names. Raises
         AuthenticationFailed."""
-        principal, host = connection.principal, host_of(connection.address)
-        if head.authorization is not None and self._who is not None:
-            scheme, _, token = head.authorization.partition(" ")
-            if scheme.lower() != "bearer":
-                raise AuthenticationFailed("expected Authorization: Bearer and a token of a user")
-            if not (connection.is_encrypted or _is_of_this_machine(host)):
-                raise AuthenticationFailed("others would see the token: it needs TLS")
-            principal = await self._who(token.strip(), source_of(host))
-        return replace(principal, host=host)
+        scheme = (head.authorization or "bearer").partition(" ")[0]
+        if scheme.lower() != "bearer" and self._who is not None:
+            raise AuthenticationFailed("expected Authorization: Bearer and a token of a user")
+        login = await self._logged_in(head, connection)
+        return replace(login.principal, host=host_of(connection.address))
+
+    async def _logged_in(self, head: _Head, connection: _Connection) -> Login:
+        """Whose credentials a request shows, else whom the certificate names. Raises
+        AuthenticationFailed."""
+        if head.authorization is None or self._who is None:
+            return Login(connection.principal)
+        host = host_of(connection.address)
+        if not (connection.is_encrypted or _is_of_this_machine(host)):
+            raise AuthenticationFailed("others would see the credentials: it needs TLS")
+        return await self._who(head.authorization, source_of(host))
 
     async def _answer(self, connection: _Connection, page: Page, method: str) -> bool:
         """Send a page; it is charged to the client until it is taken. False when the connection is
@@ -245,6 +252,11 @@ class HttpServer:
             page = _problem(HTTPStatus.NOT_FOUND, f"no WebSocket at {head.path}")
             await connection.say_last_word(page)
             return
+        try:
+            login = await self._logged_in(head, connection)
+        except AuthenticationFailed as error:
+            await connection.say_last_word(_problem(HTTPStatus.UNAUTHORIZED, str(error)))
+            return
         # Here, not above: a node without WebSocket clients does without trio-websocket.
         await load("paceline_node.http.upgrade")
         from paceline_node.http.upgrade import ReplayStream, serve_websocket
@@ -257,7 +269,7 @@ class HttpServer:
             await serve_websocket(
                 ReplayStream(*connection.from_request_on()),
                 handler,
-                connection.principal,
+                login,
                 held,
                 name=f"{address}:websocket {head.path}",
                 max_message_bytes=self._limits.message_bytes,

@@ -15,7 +15,7 @@ import trio_websocket
 from paceline.wire.frame import LENGTH_BYTES
 from paceline_node.client_memory import Holding, Portion
 from paceline_node.net.deadlines import arrival_s
-from paceline_node.security.principals import Principal
+from paceline_node.security.sessions import Login
 
 _CLOSE_S = 1.0
 _MUCH_BYTES = 64 * 1024
@@ -149,8 +149,8 @@ def _one_frame(message: str | bytes) -> bytes:
 
 async def serve_websocket(
     stream: trio.abc.Stream,
-    handler: Callable[[trio.abc.Stream, str, Principal, Holding], Awaitable[None]],
-    principal: Principal,
+    handler: Callable[[trio.abc.Stream, str, Login, Holding], Awaitable[None]],
+    login: Login,
     memory: Holding,
     *,
     name: str,
@@ -171,7 +171,7 @@ async def serve_websocket(
                 websocket = await _accept(nursery, below, max_message_bytes)
             if websocket is not None:
                 try:
-                    await handler(WebSocketStream(websocket, below), name, principal, memory)
+                    await handler(WebSocketStream(websocket, below), name, login, memory)
                 finally:
                     with trio.move_on_after(_CLOSE_S, shield=True):
                         await websocket.aclose()

@@ -20,6 +20,7 @@ from paceline_node.net.framestream import FrameStream
 from paceline_node.observe.metrics import Metrics
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS, CLUSTER, Operation, Principal, refuse
+from paceline_node.security.sessions import Login
 
 HEAD = "Host: localhost\r\n"
 LIMIT_BYTES = 1_000_000
@@ -238,7 +239,7 @@ async def test_a_client_that_does_not_read_is_dropped(
 # --- WebSocket ---
 
 
-async def echo(stream: trio.abc.Stream, name: str, principal: Principal, memory: Holding) -> None:
+async def echo(stream: trio.abc.Stream, name: str, login: Login, memory: Holding) -> None:
     """A session as the native listener's: frames in, frames out."""
     frames = FrameStream(stream, name=name)
     async with trio.open_nursery() as nursery:
@@ -332,7 +333,7 @@ async def test_a_client_that_is_gone_before_the_handshake_ends_harms_nothing() -
     await theirs.send_all(f"GET /native HTTP/1.1\r\n{UPGRADE}\r\n".encode())
     await trio.aclose_forcefully(theirs)
     limits = {"max_message_bytes": 1000, "handshake_s": 5, "stall_s": 5}
-    await serve_websocket(ours, echo, ANONYMOUS, unlimited(), name="gone", **limits)
+    await serve_websocket(ours, echo, Login(ANONYMOUS), unlimited(), name="gone", **limits)
 
 
 async def test_targets_that_are_no_urls_are_no_pages(client: Client) -> None:
