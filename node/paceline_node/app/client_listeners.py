@@ -264,8 +264,8 @@ class ClientListeners:
             self._pravega.table_requests,
             self._broker.deadlines,
             limits,
-            self._metrics,
-            self._segment_login,
+            metrics=self._metrics,
+            login=self._segment_login,
             inflight_node_bytes=segment.inflight_node_bytes,
         )
 

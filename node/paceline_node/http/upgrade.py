@@ -19,6 +19,9 @@ from paceline_node.security.sessions import Login
 
 _CLOSE_S = 1.0
 _MUCH_BYTES = 64 * 1024
+_FIRST_BYTES = 128 * 1024
+"""Of messages before anybody has said how large they may be: one of the native protocol's first
+frames, and what has come behind it."""
 
 
 class ReplayStream(trio.abc.Stream):
@@ -57,6 +60,8 @@ class ChargedStream(trio.abc.Stream):
         self._waiting = Portion(memory)
         self._stall_s = stall_s
         self._begun_at = trio.current_time()
+        self.max_bytes: float = float("inf")
+        """Of messages that nobody has taken; more is as if the stream had ended."""
 
     def taken(self, size: int) -> None:
         """A message of so many bytes is no longer the library's. What is left that is not much was
@@ -78,7 +83,7 @@ class ChargedStream(trio.abc.Stream):
             with trio.move_on_at(due):
                 data = await self._stream.receive_some(max_bytes)
         self._waiting.set(self._waiting.held_bytes + len(data))
-        return data
+        return data if self._waiting.held_bytes <= self.max_bytes else b""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self._stream.send_all(data)
@@ -93,14 +98,20 @@ class ChargedStream(trio.abc.Stream):
 class WebSocketStream(trio.abc.Stream):
     """A WebSocket's binary messages, each one frame, as a byte stream.
 
-    A text message, or one that is not exactly one frame, breaks the stream.
+    A text message, or one that is not exactly one frame, breaks the stream. So does a large one,
+    until :meth:`allow_messages_of` says how large they may be.
     """
 
     def __init__(self, websocket: trio_websocket.WebSocketConnection, below: ChargedStream) -> None:
         self._websocket = websocket
         self._below = below
+        below.max_bytes = _FIRST_BYTES
         self._incoming = memoryview(b"")
         self._outgoing = bytearray()
+
+    def allow_messages_of(self, size: int) -> None:
+        """Let larger messages come. How large at most, the library looks at."""
+        self._below.max_bytes = float("inf") if size > _FIRST_BYTES else _FIRST_BYTES
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         if not self._incoming:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
 
 import trio
 
@@ -52,6 +53,14 @@ class OutboxLimits:
 
     drain_bytes: int = 4 * 1024 * 1024
     max_bytes: int = 256 * 1024 * 1024
+
+
+@runtime_checkable
+class MessageStream(Protocol):
+    """A stream of messages, which are as large as frames are allowed to be."""
+
+    def allow_messages_of(self, size: int) -> None:
+        """Change that, for messages yet to come."""
 
 
 class FrameStream:
@@ -124,6 +133,8 @@ class FrameStream:
     def allow_frames_of(self, max_frame_bytes: int) -> None:
         """Change the limit for frames yet to come (it is small until the peer is known)."""
         self._buffer.max_frame_bytes = max_frame_bytes
+        if isinstance(self._stream, MessageStream):
+            self._stream.allow_messages_of(max_frame_bytes)
 
     # --- sending ----------------------------------------------------------------------------------
 

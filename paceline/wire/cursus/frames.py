@@ -25,12 +25,13 @@ Buffer = bytes | bytearray | memoryview
 class FrameReader:
     """Cuts a byte stream into frame bodies: feed bytes in, take bodies out; linear in its input.
 
-    Holds at most the frame under way and what was fed since. A length above ``max_frame_bytes``
-    raises RemoteProtocolError before anything is allocated; there is no way on from there.
+    Holds at most the frame under way and what was fed since. A length above ``max_frame_bytes``,
+    which may change between frames, raises RemoteProtocolError before anything is allocated; there
+    is no way on from there.
     """
 
     def __init__(self, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._max = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._buffer = bytearray()
         self._position = 0
 
@@ -48,8 +49,8 @@ class FrameReader:
         if len(buffer) < start:
             return None
         end = start + int.from_bytes(buffer[self._position : start], "big")
-        if end - start > self._max:
-            raise RemoteProtocolError(f"frame of {end - start} bytes, limit {self._max}")
+        if end - start > self.max_frame_bytes:
+            raise RemoteProtocolError(f"frame of {end - start} bytes, limit {self.max_frame_bytes}")
         if len(buffer) < end:
             return None
         with memoryview(buffer) as view:

@@ -1,4 +1,5 @@
-"""Credentials on the upgrade to WebSocket, for clients that can put them there (DESIGN 9.1)."""
+"""Credentials on the upgrade to WebSocket, for clients that can show them there (listeners/DESIGN
+9.1)."""
 
 from __future__ import annotations
 

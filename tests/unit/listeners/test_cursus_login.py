@@ -12,9 +12,12 @@ import trio.testing
 
 from paceline.tokens import RANDOM_BYTES, make_token
 from paceline.wire.cursus.errors import CursusError
+from paceline.wire.cursus.frames import framed
 from paceline.wire.cursus.requests import Credentials
+from paceline_node.client_memory import unlimited
 from paceline_node.controller.metadata_records import TokenKey, User
-from paceline_node.listeners.cursus.login import CursusLogin
+from paceline_node.listeners.cursus.login import LOGIN_S, CursusLogin
+from paceline_node.listeners.cursus.session import FrameSource
 from paceline_node.listeners.serving import Client
 from paceline_node.security.attempts import Attempts
 from paceline_node.security.authentication import Authenticator
@@ -121,3 +124,20 @@ async def test_who_guesses_waits_and_then_is_not_looked_at(
     assert len(late) == 40 - world.checks
     assert world.checks < 15
     assert trio.current_time() < 5, "clients give up after that"
+
+
+async def test_who_has_to_log_in_has_half_a_minute(autojump_clock: trio.testing.MockClock) -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    stranger = Client("10.0.0.1:1", False, is_encrypted=True, must_log_in=True)
+    login = World().login(stranger)
+    source = FrameSource(ours, unlimited(), max_frame_bytes=1000, stall_s=5, login=login)
+    begun = trio.current_time()
+    assert await source.next() is None
+    assert trio.current_time() - begun == LOGIN_S
+    login = World().login(stranger)
+    await login.identify(ALICE)
+    source = FrameSource(ours, unlimited(), max_frame_bytes=1000, stall_s=5, login=login)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(source.next)
+        await trio.sleep(4 * LOGIN_S)
+        await theirs.send_all(framed(b"HELP"))

@@ -190,6 +190,7 @@ class CursusListener:
             client.memory,
             max_frame_bytes=settings.max_frame_bytes,
             stall_s=settings.stall_s,
+            login=login,
         )
         sink = FrameSink(
             client.memory, stall_s=settings.stall_s, stream_stall_s=settings.stream_stall_s
@@ -246,7 +247,9 @@ class CursusListener:
         self, body: bytes, session: CursusSession, source: FrameSource, sink: FrameSink
     ) -> CursusBatch | Command | None:
         """What a frame says; None when it was refused."""
+        assert session.login is not None
         try:
+            session.login.admit(body)
             found, size = await self._parse(body)
             source.unpacked(size)
             await _identify(found, session)

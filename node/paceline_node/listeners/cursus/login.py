@@ -14,6 +14,9 @@ from hashlib import sha256
 import trio
 
 from paceline.errors import AuthenticationFailed
+from paceline.types import Compression
+from paceline.wire.cursus.batch import MAGIC
+from paceline.wire.cursus.compression import codec_of
 from paceline.wire.cursus.errors import CursusError, quoted
 from paceline.wire.cursus.requests import Credentials
 from paceline_node.listeners.serving import Client
@@ -25,6 +28,10 @@ from paceline_node.security.sessions import Login, Session
 
 FREE = frozenset({"PROTOCOL_INFO", "NEGOTIATE", "AUTH", "HELP", "EXIT"})
 """What is answered to who has yet to say who he is, on a listener that wants that."""
+LOGIN_S = 30.0
+"""How long a client may take that has to log in."""
+BEFORE_LOGIN_BYTES = 256 * 1024
+"""Of a frame: a command may carry credentials with its message."""
 _LONGEST_S = 3.0
 """Clients give up after 5 s: who would be made to wait for longer is refused."""
 _TOKEN_CHARACTERS = 4096
@@ -45,13 +52,33 @@ class CursusLogin:
         self._shown = b""
         self.ends_at = float("inf")
         """When it has to show its credentials again."""
+        self._due = trio.current_time() + LOGIN_S
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the client may do nothing yet but log in."""
+        return self.client.must_log_in and self.client.principal.proof is Proof.NONE
+
+    @property
+    def due(self) -> float:
+        """When a client is given up that has to log in and has not."""
+        return self._due if self.is_missing else float("inf")
+
+    def frame_bytes(self, most: int) -> int:
+        """How large its frames may be, where others may have ``most``."""
+        return min(most, BEFORE_LOGIN_BYTES) if self.is_missing else most
+
+    def admit(self, body: bytes) -> None:
+        """Raise CursusError for what is not to be looked into before the log-in: only batches are
+        packed, which carry no credentials."""
+        if self.is_missing and (codec_of(body) is not Compression.NONE or body.startswith(MAGIC)):
+            raise CursusError("authentication_required", "command=BATCH")
 
     def require(self, word: str) -> None:
         """Raise CursusError where a command is not for who has not said who he is."""
         if trio.current_time() >= self.ends_at:
             self._become(self._stranger, None, b"")
-        is_missing = self.client.must_log_in and self.client.principal.proof is Proof.NONE
-        if is_missing and word not in FREE:
+        if self.is_missing and word not in FREE:
             raise CursusError("authentication_required", f"command={word}")
 
     async def identify(self, credentials: Credentials) -> None:
@@ -89,6 +116,7 @@ class CursusLogin:
         self.close()
         self.client, self._session, self._shown = client, session, shown
         self.ends_at = float("inf")
+        self._due = trio.current_time() + LOGIN_S
 
     def close(self) -> None:
         """The connection ends, or is another one's."""

@@ -88,8 +88,16 @@ class FrameSource:
     """The frames of a connection, one at a time."""
 
     def __init__(
-        self, stream: trio.abc.Stream, memory: Holding, *, max_frame_bytes: int, stall_s: float
+        self,
+        stream: trio.abc.Stream,
+        memory: Holding,
+        *,
+        max_frame_bytes: int,
+        stall_s: float,
+        login: CursusLogin | None = None,
     ) -> None:
+        self._login = login
+        self._max_frame_bytes = max_frame_bytes
         self._stream = stream
         self._memory = memory
         self._stall_s = stall_s
@@ -99,11 +107,13 @@ class FrameSource:
         self._put_back: bytes | None = None
 
     async def next(self) -> bytes | None:
-        """The next body that is not empty, or None at the end of the stream. Raises
-        RemoteProtocolError for a frame that is too large, and for one that has begun and does not
-        arrive within ``stall_s`` and a second for every 64 KiB. Cancel-safe: nothing is lost. The
-        body before is done with."""
+        """The next body that is not empty, or None at the end of the stream, and where a client
+        that has to log in takes too long. Raises RemoteProtocolError for a frame that is too large,
+        and for one that has begun and does not arrive within ``stall_s`` and a second for every
+        64 KiB. Cancel-safe: nothing is lost. The body before is done with."""
         self._at_work.give_all()
+        if self._login is not None:
+            self._reader.max_frame_bytes = self._login.frame_bytes(self._max_frame_bytes)
         body, self._put_back = self._put_back, None
         if body is not None:
             self._at_work.set(len(body))
@@ -117,7 +127,9 @@ class FrameSource:
                     self._at_work.set(len(body))
                     return body
             self._memory.arriving(self._reader.held_bytes)
-            data = await self._receive()
+            data: bytes | bytearray = b""
+            with trio.move_on_at(float("inf") if self._login is None else self._login.due):
+                data = await self._receive()
             if not data:
                 return None
             self._reader.feed(data)

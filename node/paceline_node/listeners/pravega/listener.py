@@ -92,10 +92,10 @@ class PravegaListener:
                 self._procedures,
                 client,
                 self._meters,
-                self._limits,
-                stream,
-                self._turns,
-                login,
+                limits=self._limits,
+                stream=stream,
+                turns=self._turns,
+                login=login,
             )
             try:
                 await connection.run()
