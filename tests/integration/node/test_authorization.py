@@ -95,6 +95,7 @@ ACL = acls.Acl(
 EXTERNAL = admin.RegisterExternal(NodeId(7), "host", 1, 1)
 
 OFFSET = groups.OffsetToCommit("orders", 0, 1)
+DELETED = groups.DeleteOffsets("team", (groups.TopicPartitions("orders", (0,)),))
 JOIN = groups.JoinGroup(
     "team", "", 10_000, 10_000, "consumer", (groups.GroupProtocol("range", b""),)
 )
@@ -163,7 +164,7 @@ WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
     NativeApi.FETCH_OFFSETS: (groups.FetchOffsets("team"), Operation.DESCRIBE, TEAM),
     NativeApi.DESCRIBE_GROUP: (groups.DescribeGroup("team"), Operation.DESCRIBE, TEAM),
     NativeApi.DELETE_GROUP: (groups.DeleteGroup("team"), Operation.DELETE, TEAM),
-    NativeApi.DELETE_OFFSETS: (groups.DeleteOffsets("team", ()), Operation.ALTER, TEAM),
+    NativeApi.DELETE_OFFSETS: (DELETED, Operation.ALTER, TEAM),
     NativeApi.RESET_OFFSETS: (groups.ResetOffsets("team", (OFFSET,)), Operation.ALTER, TEAM),
 }
 PAY = Resource(ResourceKind.TRANSACTION, "pay")

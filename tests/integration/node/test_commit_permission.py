@@ -66,3 +66,19 @@ async def test_commits_are_judged_by_topic_too(tmp_path: Path) -> None:
         )
         refused = ErrorCode.AUTHORIZATION_FAILED
         assert [each.error for each in told.partitions] == [ErrorCode.NONE, refused]
+        delete = offsets.OffsetDeleteRequestTopicPartition(partition_index=0)
+        forget = offsets.OffsetDeleteRequest(
+            group_id="g",
+            topics=tuple(
+                offsets.OffsetDeleteRequestTopic(name=name, partitions=(delete,)) for name in NAMES
+            ),
+        )
+        forgotten = await kafka.ask(forget, 0)
+        assert [each.partitions[0].error_code for each in forgotten.topics] == expected
+        await kafka.ask(request, 2)  # a group without offsets is none
+        told = await native.call(
+            NativeApi.DELETE_OFFSETS,
+            groups.DeleteOffsets("g", tuple(groups.TopicPartitions(name, (0,)) for name in NAMES)),
+            groups.OffsetResults,
+        )
+        assert [each.error for each in told.partitions] == [ErrorCode.NONE, refused]

@@ -12,7 +12,7 @@ from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coo
 from paceline_node.listeners.kafka.errors import FORBIDDEN, topic_code
 from paceline_node.security.principals import Operation, ResourceKind
 from paceline_node.services.groups.driven_commands import DrivenGroup
-from paceline_node.services.groups.group_service import GroupService
+from paceline_node.services.groups.group_service import KAFKA, GroupService
 from paceline_node.services.groups.kafka_commands import KafkaGroup
 from paceline_node.services.groups.offsets_to_commit import OffsetsToCommit
 from paceline_node.services.groups.open_group import GroupMember, Position
@@ -287,19 +287,19 @@ class KafkaOffsets:
     async def delete(
         self, request: wire.OffsetDeleteRequest, call: Call
     ) -> wire.OffsetDeleteResponse:
-        """Forgets offsets, but none of topics that members read."""
+        """Forgets offsets, of topics that the client may read, but none that members read."""
         wanted = [
             (topic.name, asked.partition_index)
             async for topic in call.pace.each(request.topics)
             async for asked in call.pace.each(topic.partitions)
         ]
         try:
-            group = self._groups.open_kafka(call.principal, Operation.ALTER, request.group_id)
-            kept = await group.delete_offsets(wanted)
+            refused = await self._groups.delete_offsets(
+                call.principal, KAFKA, request.group_id, "", wanted
+            )
         except PacelineError as error:
             code = coordinator_code(error, CoordinatorApi.OFFSET_DELETE)
             return wire.OffsetDeleteResponse(error_code=code)
-        refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         return wire.OffsetDeleteResponse(
             error_code=0,
             topics=tuple(
@@ -310,9 +310,9 @@ class KafkaOffsets:
                             [
                                 wire.OffsetDeleteResponseTopicPartition(
                                     partition_index=asked.partition_index,
-                                    error_code=refused
-                                    if (topic.name, asked.partition_index) in kept
-                                    else 0,
+                                    error_code=_undeleted(
+                                        refused.get((topic.name, asked.partition_index))
+                                    ),
                                 )
                                 async for asked in call.pace.each(topic.partitions)
                             ]
@@ -322,6 +322,12 @@ class KafkaOffsets:
                 ]
             ),
         )
+
+
+def _undeleted(reason: ErrorCode | None) -> int:
+    if reason is ErrorCode.AUTHORIZATION_FAILED:
+        return FORBIDDEN[ResourceKind.TOPIC]
+    return 0 if reason is None else reason
 
 
 def _pending(position: Position) -> int:

@@ -274,15 +274,12 @@ class NativeGroups:
 
     async def _delete_offsets(self, frame: Frame, principal: Principal) -> Message:
         request = wire.DeleteOffsets.unpack(frame.body)
-        group = self._open_any(principal, Operation.ALTER, request)
         wanted = list(_flat(request.topics))
-        kept = await group.delete_offsets(wanted)
-        refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        refused = await self._groups.delete_offsets(
+            principal, request.family, request.group, request.subject, wanted
+        )
         return wire.OffsetResults(
-            tuple(
-                wire.OffsetResult(*each, refused if each in kept else ErrorCode.NONE)
-                for each in wanted
-            )
+            tuple(wire.OffsetResult(*each, refused.get(each, ErrorCode.NONE)) for each in wanted)
         )
 
     async def _reset_offsets(self, frame: Frame, principal: Principal) -> Message:

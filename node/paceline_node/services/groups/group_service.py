@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import TypeVar
 from uuid import UUID
 
 import trio
 
-from paceline.errors import CoordinatorNotAvailable, InvalidRequest, UnknownTopicOrPartition
+from paceline.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    InvalidRequest,
+    UnknownTopicOrPartition,
+)
 from paceline.types import LeaderEpoch, NodeId, is_internal_topic
 from paceline.wire.cursus.wildcards import TopicWildcards, is_pattern
 from paceline_node.controller.group_topics import topics_of
@@ -24,6 +29,7 @@ from paceline_node.groups.keys import (
     GROUPS_TOPIC,
     Family,
     GroupKey,
+    TopicAndNumber,
     partition_of,
 )
 from paceline_node.groups.limits import GroupLimits
@@ -136,6 +142,26 @@ class GroupService:
     def inside(self, key: GroupKey) -> OpenGroup:
         """The group, for what this node does by itself."""
         return OpenGroup(self, self._machines, self._turns, key, "")
+
+    async def delete_offsets(
+        self,
+        principal: Principal,
+        family: str,
+        group: str,
+        subject: str,
+        partitions: Sequence[TopicAndNumber],
+    ) -> Mapping[TopicAndNumber, ErrorCode]:
+        """Forget how far a group has read topics, for who may read them; why others stay. Raises
+        as :meth:`open`, and GroupNotFound."""
+        opened = self.open(principal, Operation.ALTER, family, group, subject)
+        may_read = cache(partial(self.may_read, principal))
+        refused: dict[TopicAndNumber, ErrorCode] = {}
+        for some in cut(partitions, _AT_A_TIME):
+            await self._turns.next()
+            denied = [each for each in some if not may_read(each[0])]
+            refused.update(dict.fromkeys(denied, ErrorCode.AUTHORIZATION_FAILED))
+        kept = await opened.delete_offsets([each for each in partitions if each not in refused])
+        return refused | dict.fromkeys(kept, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
 
     def may_read(self, principal: Principal, topic: str) -> bool:
         """Whether ``principal`` may read a topic: only then may it say how far it has."""
