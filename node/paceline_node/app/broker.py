@@ -322,6 +322,7 @@ class Broker:
             deadlines=self.replicas.deadlines,
             turns=self.turns,
             topic_defaults=self._settings.topic_configs(),
+            cluster_key=self._peering.decoy_secret,
         )
 
     async def serve_clients(self, clients: trio.Nursery) -> None:

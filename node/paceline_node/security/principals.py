@@ -62,6 +62,12 @@ def is_client_name(name: str) -> bool:
     return name.isprintable() and 0 < len(name) <= _NAME_CHARACTERS and not is_ours
 
 
+def proved_name(principal: Principal) -> str:
+    """Under which name policies know somebody: who has proved nothing may call himself what he
+    likes."""
+    return ANONYMOUS.name if principal.proof is Proof.NONE else principal.name
+
+
 def node_principal(node: NodeId) -> Principal:
     """Another node of the cluster, as authenticated by the peer handshake."""
     return Principal(f"{NODE_PREFIX}{node}", Proof.CLUSTER_SECRET)

@@ -17,6 +17,7 @@ from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.replication.hosted_partitions import PartitionTable
 from paceline_node.security.principals import Policy
+from paceline_node.security.producer_ids import ProducerIds
 from paceline_node.services.admin.acl_service import AclService
 from paceline_node.services.admin.node_status import Certificates, QuorumView, StatusService
 from paceline_node.services.admin.partition_roles import RoleService
@@ -45,7 +46,8 @@ from paceline_node.transactions.engine import TransactionEngine
 @dataclass(frozen=True, slots=True)
 class BrokerParts:
     """This broker, as all that serve its clients know it. ``software``: what it says it is;
-    ``topic_defaults``: its values for what topics do not set."""
+    ``topic_defaults``: its values for what topics do not set; ``cluster_key``: what all nodes
+    derive from the cluster's secret, and nobody else knows."""
 
     env: Env
     cluster_id: UUID
@@ -59,6 +61,7 @@ class BrokerParts:
     deadlines: Deadlines
     turns: Turns
     topic_defaults: Mapping[str, str]
+    cluster_key: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,11 @@ class BrokerServices:
         topics = TopicService(env, store, controller, access, auto_create=True, defaults=defaults)
         records = PartitionAccess(access, table, topics)
         producer_ids = ProducerIdService(
-            node_id, controller, lambda: lifecycle.broker_epoch, access
+            node_id,
+            controller,
+            lambda: lifecycle.broker_epoch,
+            access,
+            ProducerIds(broker.cluster_key),
         )
         group_service = GroupService(
             env, store, groups.machines, access, groups.limits, turns, commit_s=groups.commit_s
@@ -141,7 +148,9 @@ class BrokerServices:
         )
         return cls(
             records=records,
-            produce=ProduceService(env, records, coordinator, transactions.produce, turns),
+            produce=ProduceService(
+                env, records, coordinator, transactions.produce, turns, producer_ids.permit
+            ),
             fetch=FetchService(env, records, broker.deadlines, FetchLimits(), turns),
             offsets=OffsetService(records, turns),
             topics=topics,

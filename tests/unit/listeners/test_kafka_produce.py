@@ -61,7 +61,9 @@ class Waiting:
 async def test_a_request_that_waits_keeps_nothing_of_its_frame() -> None:
     partition = Waiting()
     around, none = cast(Any, partition), cast(Any, None)
-    service = ProduceService(around, PartitionAccess(around, around, around), none, none, none)
+    service = ProduceService(
+        around, PartitionAccess(around, around, around), none, none, none, lambda *_: None
+    )
     produce = KafkaProduce(around, service)
     batch = bytes(build_batch([Record(-1, 1, None, b"v")]))
     parts = tuple(

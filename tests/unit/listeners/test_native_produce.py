@@ -35,7 +35,9 @@ class Surroundings:
         self.answers: list[tuple[int, int]] = []
         none, parts = cast(Any, None), cast(Any, self.Parts(self))
         records = PartitionAccess(parts, parts, parts)
-        self.produce = ProduceHandler(ProduceService(parts, records, none, none, none))
+        self.produce = ProduceHandler(
+            ProduceService(parts, records, none, none, none, lambda *_: None)
+        )
 
     class Parts:
         def __init__(self, around: Surroundings) -> None:

@@ -51,6 +51,11 @@ class Authorizer:
         self._configs = configs
         self._is_guarded = is_guarded
 
+    @property
+    def is_guarded(self) -> bool:
+        """Whether anything is refused that nothing allows."""
+        return self._is_guarded()
+
     def topic(self, principal: Principal, operation: Operation, name: str) -> None:
         """To a topic, which need not exist."""
         resource = Resource(ResourceKind.TOPIC, name)

@@ -10,12 +10,12 @@ from paceline_node.controller.metadata_records import User
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.security.acls import AclRules, Asker, needed
 from paceline_node.security.principals import (
-    ANONYMOUS,
     CLUSTER,
     Operation,
     Principal,
     Proof,
     Resource,
+    proved_name,
     refuse,
 )
 
@@ -82,8 +82,8 @@ def can_log_in(user: User | None) -> bool:
 def _allows(
     rules: AclRules, principal: Principal, operation: Operation, resource: Resource
 ) -> bool:
-    # Whoever has proved nothing may call himself what he likes.
-    name = ANONYMOUS.name if principal.proof is Proof.NONE else principal.name
     return rules.allows(
-        Asker(name, principal.host), needed(operation, resource.kind), resource.name
+        Asker(proved_name(principal), principal.host),
+        needed(operation, resource.kind),
+        resource.name,
     )

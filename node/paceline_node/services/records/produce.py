@@ -87,7 +87,8 @@ Outcome = ProduceResult | Refused
 
 
 class ProduceService:
-    """Appends to the partitions that this node leads."""
+    """Appends to the partitions that this node leads. ``permit_producer`` raises
+    AuthorizationFailed for a producer id that is another one's."""
 
     def __init__(
         self,
@@ -96,7 +97,9 @@ class ProduceService:
         transactions: TransactionService,
         transactional: TransactionalProduce,
         turns: Turns,
+        permit_producer: Callable[[Principal, int], None],
     ) -> None:
+        self._permit_producer = permit_producer
         self._env = env
         self._records = records
         self._transactions = transactions
@@ -157,6 +160,8 @@ class ProduceService:
         check_sizes(partition, headers)
         self._check_times(partition, headers)
         if wish.within is None:
+            for header in headers:
+                self._permit_producer(wish.principal, header.producer_id)
             partition.produce(
                 part.batches,
                 headers,
