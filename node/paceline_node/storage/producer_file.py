@@ -21,7 +21,8 @@ epoch, the bytes of :meth:`ProducerTable.snapshot`]; they are still read.
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -170,8 +171,9 @@ async def read_file(file: File) -> Snapshot:
     if file.pread(len(_OLD), 0) == _OLD:
         return _read_old(file)
     reader = _Reader()
-    async for payload in _payloads(file):
-        reader.take(payload)
+    async with aclosing(_payloads(file)) as payloads:
+        async for payload in payloads:
+            reader.take(payload)
     return reader.finish()
 
 
@@ -183,14 +185,15 @@ async def check(file: File, owner: Owner) -> None:
         _read_old(file)
     else:
         reader: _Reader | None = _Reader()
-        async for payload in _payloads(file):
-            if reader is not None:  # the head; the rest may be large
-                reader.take(payload)
-                named, reader = reader.named, None
+        async with aclosing(_payloads(file)) as payloads:
+            async for payload in payloads:
+                if reader is not None:  # the head; the rest may be large
+                    reader.take(payload)
+                    named, reader = reader.named, None
     owner.check(named)
 
 
-async def _payloads(file: File) -> AsyncIterator[bytes]:
+async def _payloads(file: File) -> AsyncGenerator[bytes, None]:
     """The frames' payloads, with others' turns in between."""
     position, size = 0, file.size()
     while position < size:
