@@ -98,7 +98,10 @@ def test_the_page_does_what_it_says(
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PACELINE_DIR", str(cluster.dir))  # of the jobs, which run here
-    addresses = {"127.0.0.1:7400": cluster.node(0)["listeners"]["native"]}
+    addresses = {
+        "127.0.0.1:7400": cluster.node(0)["listeners"]["native"],
+        "ck/": f"{folder}/ck/",  # Java is where the session began, not in the page's folder
+    }
     found = blocks(PAGE.read_text(encoding="utf-8"))
     reader = Reader(cluster, folder)
     done = 0
