@@ -87,6 +87,7 @@ def room(client: blocking.Client) -> Iterator[None]:
             client.admin.delete_topic(name)
 
 
+@pytest.mark.timeout(900)  # bounds a hang; alone it takes less than a minute
 @pytest.mark.usefixtures("spark", "room")
 def test_the_page_does_what_it_says(
     cluster: Cluster,
