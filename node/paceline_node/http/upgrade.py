@@ -19,6 +19,8 @@ from paceline_node.security.sessions import Login
 
 _CLOSE_S = 1.0
 _MUCH_BYTES = 64 * 1024
+_COPIES = 3
+"""Of a message that is being sent: its parts, the whole, and what the library makes of it."""
 _FIRST_BYTES = 128 * 1024
 """Of messages before anybody has said how large they may be: one of the native protocol's first
 frames, and what has come behind it."""
@@ -102,9 +104,15 @@ class WebSocketStream(trio.abc.Stream):
     until :meth:`allow_messages_of` says how large they may be.
     """
 
-    def __init__(self, websocket: trio_websocket.WebSocketConnection, below: ChargedStream) -> None:
+    def __init__(
+        self,
+        websocket: trio_websocket.WebSocketConnection,
+        below: ChargedStream,
+        memory: Holding,
+    ) -> None:
         self._websocket = websocket
         self._below = below
+        self._sending = Portion(memory)
         below.max_bytes = _FIRST_BYTES
         self._incoming = memoryview(b"")
         self._outgoing = bytearray()
@@ -127,10 +135,14 @@ class WebSocketStream(trio.abc.Stream):
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """What is put together to a message is charged until the client has taken it: of a native
+        answer only pieces are in memory, of this one all."""
+        await self._sending.grow(_COPIES * len(data))
         self._outgoing += data
         while True:
             size = LENGTH_BYTES + int.from_bytes(self._outgoing[:LENGTH_BYTES], "big")
             if len(self._outgoing) < max(size, LENGTH_BYTES):
+                self._sending.set(_COPIES * len(self._outgoing))
                 return
             frame = bytes(self._outgoing[:size])
             del self._outgoing[:size]
@@ -182,7 +194,7 @@ async def serve_websocket(
                 websocket = await _accept(nursery, below, max_message_bytes)
             if websocket is not None:
                 try:
-                    await handler(WebSocketStream(websocket, below), name, login, memory)
+                    await handler(WebSocketStream(websocket, below, memory), name, login, memory)
                 finally:
                     with trio.move_on_after(_CLOSE_S, shield=True):
                         await websocket.aclose()

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from paceline.types import Isolation
+from paceline.wire.native.api import NativeApi
+from paceline.wire.native.data import Fetch, FetchPartition
 from paceline.wire.segment import messages as m
 from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.framing import encode
@@ -18,6 +21,7 @@ from tests.hostile import speech_native
 from tests.integration.hostile.test_memory import MIB, ONE, SMALL, connect, held_bytes
 from tests.integration.node.cursus_client import CursusClient
 from tests.integration.node.kafka_client import KafkaClient
+from tests.integration.node.native import request
 from tests.integration.node.nodes import HANG_S, Address, RunningNode, V1Client, cluster, lone_node
 from tests.integration.segment import client as segments
 
@@ -79,6 +83,28 @@ async def test_websocket_messages_in_pieces(tmp_path: Path) -> None:
         await stream.send_all(hello + first + piece * 5)
         await charged(node.addresses["http"], 4 * MIB)
         await trio.aclose_forcefully(stream)
+        await given_back(node.addresses["http"])
+
+
+async def test_websocket_answers_that_nobody_takes(tmp_path: Path) -> None:
+    """Each was put together in memory, thrice, and charged to nobody: 1.3 GiB."""
+    part = FetchPartition("orders", 0, 0, 4 * MIB)
+    asked = Fetch(0, 1, 4 * MIB, Isolation.READ_COMMITTED, (part,))
+    said = speech_native.message(request(NativeApi.FETCH, asked))
+    async with lone_node(tmp_path, SMALL) as node, AsyncExitStack() as stack:
+        async with V1Client(node.v1) as client:
+            for _ in range(16):
+                await client.ok("PRODUCE", "orders k:" + "x" * (MIB // 2))
+        streams = [await connect(stack, node.addresses["http"]) for _ in range(CROWD)]
+        for stream in streams:
+            await stream.send_all(speech_native.UPGRADE)
+            assert b" 101 " in await stream.receive_some()
+            await stream.send_all(speech_native.message(speech_native.HELLO_BYTES) + said)
+        await charged(node.addresses["http"], 14 * MIB)
+        for _ in range(20):
+            assert await held_bytes(node.addresses["http"]) <= (32 + 13) * MIB
+        for stream in streams:
+            await trio.aclose_forcefully(stream)
         await given_back(node.addresses["http"])
 
 
