@@ -52,6 +52,16 @@ class SegmentMessage:
     LAYOUT: ClassVar[Layout]
 
 
+class _WhenFirstUsed:
+    """Finds a class's layout when that is first asked for. A process sends few of a hundred kinds
+    of messages, and to find the layouts of all was a tenth of a node's start."""
+
+    def __get__(self, instance: SegmentMessage | None, owner: type[SegmentMessage]) -> Layout:
+        owner.LAYOUT = _layout(owner)
+        return owner.LAYOUT
+
+
+SegmentMessage.LAYOUT = _WhenFirstUsed()  # type: ignore[assignment]
 M = TypeVar("M", bound=SegmentMessage)
 MessageTable = Mapping[int, type[SegmentMessage]]
 """The messages of one dialect by type."""
@@ -65,7 +75,6 @@ def message(number: int, sender: Direction) -> Callable[[type[M]], type[M]]:
         made = dataclass(frozen=True, slots=True)(cls)
         made.TYPE = number
         made.FROM = sender
-        made.LAYOUT = _layout(made)
         return made
 
     return make
