@@ -75,13 +75,13 @@ class Late:
         self.lead(LATE)
 
     def lead(self, node: int) -> None:
-        """Have a node lead, as soon as it may, and go on."""
+        """Have a node lead, as soon as it may, and go on; the node knows of it, too."""
         words = ("role", "set", self.topic, "0", "leader", "--node", str(node))
 
         def leads() -> bool:
             self.cluster.run(*words, exit_code=None)
-            leader: int = self.cluster.describe(self.topic)[0]["leader"]
-            return leader == node
+            partition = self.cluster.describe(self.topic)[0]
+            return bool(partition["leader"] == node and not partition["error"])
 
         wait_until(f"node {node} leads", leads)
 

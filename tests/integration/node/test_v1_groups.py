@@ -126,6 +126,7 @@ async def coordinator_of(nodes: Cluster, group: str) -> int:
     return await nodes.leader(GROUPS_TOPIC, partition_of(v1_key(group), 16))
 
 
+@pytest.mark.virtual_time
 async def test_the_consumer_loop_of_the_seed_on_every_node(tmp_path) -> None:
     async with (
         cluster(tmp_path) as nodes,
@@ -160,6 +161,7 @@ async def test_the_consumer_loop_of_the_seed_on_every_node(tmp_path) -> None:
             assert sum(offsets) == 30
 
 
+@pytest.mark.virtual_time
 async def test_a_group_outlives_its_coordinator(tmp_path) -> None:
     async with cluster(tmp_path) as nodes:
         async with nodes.v1(0) as client:
@@ -182,6 +184,7 @@ async def test_a_group_outlives_its_coordinator(tmp_path) -> None:
             assert joined["generation"] == "3"
 
 
+@pytest.mark.virtual_time
 async def test_without_a_coordinator_it_is_unavailable_and_never_not_leader(tmp_path) -> None:
     async with cluster(tmp_path) as nodes:
         async with nodes.v1(0) as client:
