@@ -163,8 +163,7 @@ def consume(
     if is_json:
         _require_no_other_form(printer)
         printer = Printer(OutputFormat.JSON)
-    forms = [printer.is_data, format_ is not None, key_delimiter is not None]
-    if sum(forms) > 1:
+    if sum([printer.is_data, format_ is not None, key_delimiter is not None]) > 1:
         raise click.UsageError(
             "--output json or yaml, --format and --key-delimiter exclude each other"
         )
