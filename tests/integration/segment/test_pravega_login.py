@@ -27,6 +27,7 @@ from paceline.wire.pravega.grpc import GrpcStatus
 from paceline.wire.segment import messages as seed
 from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.framing import HEADER, MAX_PAYLOAD_BYTES, encode
+from tests.integration.node.certificates import Certificates
 from tests.integration.node.machines import open_stream
 from tests.integration.node.nodes import RunningNode, lone_node
 from tests.integration.node.secured import acl
@@ -36,6 +37,8 @@ from tests.integration.segment.test_pravega import FLAGS, HANG_S, NAME, Raw
 
 PASSWORD = "wonder, land=1"
 REQUIRED = {"pravega": "login=required", "segment": "login=required"}
+INSIDE_TLS = [f"{kind}?{option}&advertised=localhost" for kind, option in REQUIRED.items()]
+"""By name: the published client knows no addresses in certificates."""
 STREAM = c.StreamInfo("sc", "st")
 WISH = c.StreamConfig(STREAM, c.ScalingPolicy(0, 0, 0, 1))
 
@@ -46,12 +49,14 @@ def basic(name: str, password: str = PASSWORD) -> str:
 
 @asynccontextmanager
 async def guarded(
-    directory: Path, *, is_required: bool = True
+    directory: Path, *, is_required: bool = True, is_encrypted: bool = False
 ) -> AsyncIterator[tuple[RunningNode, Client]]:
     """A node with a super user ``alice``, and bob, who may do nothing; and a client as alice."""
+    certificates = Certificates(directory)
     async with lone_node(
         directory,
-        {**FLAGS, "security.super_users": "alice"},
+        {**FLAGS, **certificates.settings, "security.super_users": "alice"},
+        tls=INSIDE_TLS if is_encrypted else (),
         options=REQUIRED if is_required else None,
     ) as node:
         file = directory / "alice.password"
@@ -216,7 +221,8 @@ async def say(stream: trio.abc.Stream, head: bytes) -> None:
 
 APP = """
 import pravega_client, sys
-manager = pravega_client.StreamManager(sys.argv[1], True, False, True)
+is_encrypted = sys.argv[1].startswith("tls://")
+manager = pravega_client.StreamManager(sys.argv[1], True, is_encrypted, False)
 print(manager.create_scope("shop"), manager.create_stream("shop", "orders", 1))
 writer = manager.create_writer("shop", "orders")
 writer.write_event("hello")
@@ -233,16 +239,19 @@ print(film.current_tail_offset())
     importlib.util.find_spec("pravega_client") is None,
     reason="the pravega client has no wheel for this machine (CPython 3.10 or 3.11, glibc 2.35)",
 )
-async def test_the_published_client(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as (node, _):
+@pytest.mark.parametrize("is_encrypted", [False, True])
+async def test_the_published_client(tmp_path: Path, is_encrypted: bool) -> None:
+    async with guarded(tmp_path, is_encrypted=is_encrypted) as (node, _):
         host, port = node.addresses["pravega"]
         environ = {
             **os.environ,
             "pravega_client_auth_method": "Basic",
             "pravega_client_auth_username": "alice",
             "pravega_client_auth_password": PASSWORD,
+            "pravega_client_tls_cert_path": str(tmp_path / "authority.pem"),
         }
-        command = [sys.executable, "-c", APP, f"{host}:{port}"]
+        url = f"tls://localhost:{port}" if is_encrypted else f"tcp://{host}:{port}"
+        command = [sys.executable, "-c", APP, url]
         run = partial(subprocess.run, command, capture_output=True, env=environ, timeout=60)
         done = await trio.to_thread.run_sync(run)
         assert done.returncode == 0, done.stderr.decode()[-3000:]
