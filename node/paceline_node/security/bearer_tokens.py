@@ -47,11 +47,14 @@ class BearerTokens:
     async def login(self, text: str, source: str) -> Login:
         """Whose a token is, shown by an address that ``source`` stands for. Raises
         AuthenticationFailed."""
+        refusal: AuthenticationFailed | None = None
         try:
             key_id, algorithm = _head(text)
-        except AuthenticationFailed:
+        except AuthenticationFailed as error:
+            refusal = error
+        if refusal is not None:
             async with self._attempts.attempt(source):
-                raise
+                raise refusal
         # Outside: it is nobody's failure if there are no keys.
         key = await self._keys.find(key_id, algorithm)
         async with self._attempts.attempt(source):
