@@ -3,7 +3,7 @@ the codec reads, so that a new API, or a new list, is attacked without being nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -11,6 +11,7 @@ from paceline.wire.kafka.apis import APIS, Api, RequestHeader, request_frame
 from paceline.wire.kafka.layout import Array, Field, FieldType, Kind, Struct, fields_of, primitive
 from paceline.wire.kafka.reading import MAX_ITEMS
 
+Make = Callable[[int], Any]
 MOST = MAX_ITEMS - 8
 """Items of the long list; a few are left for the lists around it."""
 TOPIC = "wide"
@@ -62,7 +63,7 @@ def long_lists(part: int = 0, parts: int = 1) -> Iterator[LongList]:
         for path in _lists(api.request, api.last):
             for same in (False, True):
                 made = _Making(api, path, same=same)
-                request = made.message(api.request, ())
+                request = made.message(api.request)(0)
                 header = RequestHeader(api.key, api.last, 1, "stranger")
                 name = ".".join(path) + " of one name" * same
                 yield LongList(api, name, request_frame(header, request))
@@ -88,7 +89,8 @@ def _inner(item: FieldType, version: int) -> int:
 
 
 class _Making:
-    """One request, with a long list at ``path``."""
+    """One request, with a long list at ``path``. What makes a value is found once for each field,
+    not for each of 32,000 items: it is given the item's number."""
 
     def __init__(self, api: Api, path: tuple[str, ...], *, same: bool) -> None:
         self._api = api
@@ -97,46 +99,49 @@ class _Making:
         self.named = False
         """Whether items of the long list have names."""
 
-    def message(self, cls: type[Struct], at: tuple[str, ...], number: int = 0) -> Struct:
-        values = {
-            field.name: self._field(field, (*at, field.name), number)
+    def message(self, cls: type[Struct], at: tuple[str, ...] = ()) -> Make:
+        makers = [
+            (field.name, self._field(field, (*at, field.name)))
             for field in fields_of(cls)
             if field.is_in(self._api.last)
-        }
-        return cls(**values)
+        ]
+        return lambda number: cls(**{name: make(number) for name, make in makers})
 
-    def _field(self, field: Field, at: tuple[str, ...], number: int) -> Any:
+    def _field(self, field: Field, at: tuple[str, ...]) -> Make:
         if field.name in _CALM and at != self._path[: len(at)]:
             known = _CALM[field.name]
-            return known if known is not None or primitive(field.type)[1] else "t"  # type: ignore[index]
-        return self._value(field.type, at, number)
+            if known is None and not primitive(field.type)[1]:  # type: ignore[index]
+                known = "t"
+            return lambda _: known
+        return self._value(field.type, at)
 
-    def _value(self, kind: FieldType, at: tuple[str, ...], number: int) -> Any:
+    def _value(self, kind: FieldType, at: tuple[str, ...]) -> Make:
         simple = primitive(kind)
         if simple is not None:
-            return self._simple(simple[0], at, number)
+            return self._simple(simple[0], at)
         if isinstance(kind, Array):
-            item = kind.item
-            # An item's own lists count, too.
-            times = MOST // (1 + _inner(item, self._api.last)) if at == self._path else 1
             if at[0] != self._path[0] and kind.nullable:
-                return None
-            return tuple([self._value(item, at, each) for each in range(times)])
+                return lambda _: None
+            # An item's own lists count, too.
+            times = MOST // (1 + _inner(kind.item, self._api.last)) if at == self._path else 1
+            make = self._value(kind.item, at)
+            return lambda _: tuple(map(make, range(times)))
         assert isinstance(kind, type)
-        return self.message(kind, at, number)
+        return self.message(kind, at)
 
-    def _simple(self, kind: Kind, at: tuple[str, ...], number: int) -> Any:
-        is_item = at[: len(self._path)] == self._path
+    def _simple(self, kind: Kind, at: tuple[str, ...]) -> Make:
         if kind is Kind.STR:
-            prefix = "__n" if self._api.key == _DELETE_TOPICS else "n"
-            if not is_item:
-                return TOPIC
+            if at[: len(self._path)] != self._path:
+                return lambda _: TOPIC
             self.named = True
-            return TOPIC if self._same and prefix == "n" else f"{prefix}{number}"
+            if self._api.key == _DELETE_TOPICS:
+                return "__n{}".format
+            return (lambda _: TOPIC) if self._same else "n{}".format
         if kind is Kind.UUID:
-            return UUID(int=number + 1)
+            return lambda number: UUID(int=number + 1)
         if kind is Kind.BYTES:
-            return b""
+            return lambda _: b""
         if kind is Kind.BOOL:
-            return False
-        return number % (128 if kind is Kind.I8 else _PARTITIONS)
+            return lambda _: False
+        most = 128 if kind is Kind.I8 else _PARTITIONS
+        return lambda number: number % most
