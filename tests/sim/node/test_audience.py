@@ -38,7 +38,7 @@ async def it_falls(story: Story) -> None:
     audience = next(each for each in story.run.workers.writers if isinstance(each, Audience))
 
     async def settled() -> None:
-        await story.until("all have seats", audience.is_settled, within=30)
+        await story.until("all have seats", audience.is_settled)
 
     await settled()
     await cut_off(story, coordinator_of(story, KEY))

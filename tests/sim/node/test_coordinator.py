@@ -84,6 +84,7 @@ FOUND = (
         lambda: mock.patch.object(MachineReplica, "uncommitted", return_value=None),
         all_of(*[depose_coordinator(coordinator_key(GROUP))] * 2),
         "",
+        seed=2,
     ),
 )
 

@@ -102,8 +102,9 @@ FOUND = (
         _set(Appends, "produce", _repetitions_need_nobody),
         depose,
         "",
+        seed=5,
     ),
-    ForeignClientMutant("reads go to the log end", readable_to_the_log_end, depose, ""),
+    ForeignClientMutant("reads go to the log end", readable_to_the_log_end, depose, "", seed=2),
     ForeignClientMutant(
         "no generation is looked at",
         _no_generation_is_looked_at,

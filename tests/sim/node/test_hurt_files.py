@@ -45,15 +45,15 @@ def hurt(machine: Machine, path: str, how: str) -> None:
             disk.make_unreadable(path, 0, len(disk.content(path)))
 
 
-@pytest.mark.parametrize("how", ["loss", "rot", "unreadable"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_node_comes_back_without_a_small_file(kind: str, how: str) -> None:
-    async def script(story: Story) -> None:
+def test_a_node_comes_back_without_a_small_file(kind: str) -> None:
+    async def once(story: Story, how: str) -> None:
         follower = next(each for each in story.followers if each is not story.controller)
-        # Its second start at least: a file that is lost forgets the first, too.
-        follower.kill()
-        story.start(follower)
-        await story.in_sync()
+        if follower.lives == 1:
+            # Its second start at least: a file that is lost forgets the first, too.
+            follower.kill()
+            story.start(follower)
+            await story.in_sync()
         await story.acknowledged(20)
         await trio.sleep(_CHECKPOINTS_S)
         follower.kill()
@@ -66,6 +66,12 @@ def test_a_node_comes_back_without_a_small_file(kind: str, how: str) -> None:
         leader.kill()
         await story.led_by_another(leader)
         await story.acknowledged(20)
+        story.start(leader)
+        await story.in_sync()
+
+    async def script(story: Story) -> None:
+        for how in ("loss", "rot", "unreadable"):
+            await once(story, how)
 
     play(script)
 

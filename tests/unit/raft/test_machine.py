@@ -260,16 +260,16 @@ def answers_before_storing() -> Patch:
 
 
 @pytest.mark.parametrize(
-    "broken",
+    ("broken", "steps"),
     [
-        two_votes_in_a_term,
-        conflicting_entries_are_kept,
-        unsynced_entries_count,
-        shorter_logs_get_votes,
-        answers_before_storing,
+        (two_votes_in_a_term, 60),
+        (conflicting_entries_are_kept, 60),
+        (unsynced_entries_count, 30),  # sooner found in more lives than in longer ones
+        (shorter_logs_get_votes, 60),
+        (answers_before_storing, 60),
     ],
 )
-def test_the_machine_finds_a_broken_rule(broken: Callable[[], Patch]) -> None:
+def test_the_machine_finds_a_broken_rule(broken: Callable[[], Patch], steps: int) -> None:
     """Commitment by counting older terms, and changes of members before that, are found by scripts
     (tests/sim/raft/test_scenarios.py)."""
-    assert_found(QuorumMachine, broken(), steps=60)
+    assert_found(QuorumMachine, broken(), steps=steps)
