@@ -236,8 +236,8 @@ class CursusListener:
         """The next body; None at the end, after too long a silence, and where a frame is too large
         to be received."""
         idle_s = self._settings.idle_s
-        limit = trio.move_on_after(float("inf") if idle_s is None else idle_s)
-        with limit, suppress(RemoteProtocolError):
+        limit_s = float("inf") if idle_s is None else idle_s
+        with trio.move_on_after(limit_s), suppress(RemoteProtocolError):
             return await source.next()
         return None
 
