@@ -103,6 +103,8 @@ class ErrorCode(enum.IntEnum):
     """No replica that lives can be elected."""
     ELECTION_NOT_NEEDED = 84
     """The partition has that leader already."""
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+    """The partition is not being moved: there is nothing to give up."""
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     """Members of the group read the topic, so its offsets cannot be removed."""
     INVALID_RECORD = 87

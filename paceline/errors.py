@@ -142,10 +142,8 @@ class LeaderChangedAfterAppend(UnknownOutcome):
 
 
 class ConnectionLost(UnknownOutcome):
-    """The connection ended before the answer came.
-
-    ``was_sent`` is False when surely no byte of the request reached the other side.
-    """
+    """The connection ended before the answer came. ``was_sent`` is False when surely no byte of the
+    request reached the other side."""
 
     code = ErrorCode.CONNECTION_LOST
 
@@ -269,6 +267,10 @@ class ElectionNotNeeded(PacelineError):
     code = ErrorCode.ELECTION_NOT_NEEDED
 
 
+class NoReassignmentInProgress(PacelineError):
+    code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
 # --- idempotent producers, transactions -----------------------------------------------------------
 
 
@@ -289,8 +291,7 @@ class UnknownProducerId(PacelineError):
 
 
 class InvalidTransactionState(PacelineError):
-    """The transaction is not in a state that allows this: it has ended, or ended otherwise, or
-    does not hold what it should. Nothing was done."""
+    """The transaction has ended, ended otherwise, or lacks what it should hold. Nothing done."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
@@ -324,8 +325,7 @@ class TransactionCoordinatorFenced(PacelineError):
 
 
 class ProducerFenced(PacelineError):
-    """Another producer has taken over the transactional id, or the coordinator ended what this
-    one began. Nothing was done; only a new producer may go on."""
+    """Another producer has the id, or what this one began was ended; only a new one may go on."""
 
     code = ErrorCode.PRODUCER_FENCED
 

@@ -51,6 +51,31 @@ _ELSEWHERE: dict[str, Any] = {
     "listeners": {"*": "text"},
     **_SEEN,
 }
+_PLANNED: dict[str, Any] = {
+    "topic": "text",
+    "partition": "integer",
+    "replicas": ["integer"],
+    "former_replicas": ["integer"],
+    "size_bytes": "integer",
+}
+_MOVED: dict[str, Any] = {
+    "topic": "text",
+    "partition": "integer",
+    "replicas": ["integer"],
+    "state": "text",
+    "reason": "text",
+}
+_MOVING: dict[str, Any] = {
+    "topic": "text",
+    "partition": "integer",
+    "leader": "integer",
+    "replicas": ["integer"],
+    "adding": ["integer"],
+    "removing": ["integer"],
+    "left_records": "integer?",
+    "left_bytes": "integer?",
+    "waits_for": "text",
+}
 _STATUS: Shape = (
     {"cluster_id": "text?", "nodes": [_ELSEWHERE], **_COUNTS},
     {
@@ -345,6 +370,14 @@ OUTPUTS: Mapping[str, Shape] = {
     "segment truncate": {"name": "text", "truncated": "flag"},
     "segment seal": {"name": "text", "sealed": "flag"},
     "segment delete": {"name": "text", "deleted": "flag"},
+    "partition move plan": {"version": "integer", "partitions": [_PLANNED]},
+    "partition move execute": {"partitions": [_MOVED]},
+    "partition move status": {"partitions": [_MOVING]},
+    "partition move cancel": {
+        "partitions": [
+            {"topic": "text", "partition": "integer", "cancelled": "flag", "reason": "text"}
+        ]
+    },
     "role elect": {**_LED, "unclean": "flag"},
     "role set": {**_LED, "node": "integer", "role": "text"},
     "node kill": _ACTED,

@@ -20,7 +20,13 @@ from paceline.client.retry import Backoff, may_repeat, may_repeat_once_only, ret
 from paceline.client.settings import ClientSettings
 from paceline.client.transaction_admin import TransactionAdmin
 from paceline.client.user_admin import UserAdmin
-from paceline.errors import PacelineError, UnknownTopicOrPartition, error_for
+from paceline.errors import (
+    InvalidReplicationFactor,
+    NoReassignmentInProgress,
+    PacelineError,
+    UnknownTopicOrPartition,
+    error_for,
+)
 from paceline.types import NO_NODE, Isolation, NodeId, TopicPartition
 from paceline.values import dataclass
 from paceline.wire.message import Message
@@ -363,6 +369,38 @@ class Admin:
         done = await self._request(NativeApi.SET_ROLE, body, admin.RoleSet)
         await self._catch_up(done.metadata_offset, topic)
         return done
+
+    # --- replicas ---------------------------------------------------------------------------------
+
+    async def reassign_partition(self, at: TopicPartition, replicas: Sequence[NodeId]) -> None:
+        """Begin to move a partition to ``replicas``, preferred leader first; the move ends when the
+        new ones are in sync (:meth:`list_reassignments`).
+
+        Raises InvalidReplicationFactor (unknown nodes, none, or one twice), PolicyViolation (a node
+        would hold more partitions than it may).
+        """
+        if not replicas:
+            raise InvalidReplicationFactor(f"{at}: no replicas are named")
+        await self._reassign(at, tuple(replicas))
+
+    async def cancel_reassignment(self, at: TopicPartition) -> None:
+        """Give up a move under way: the replicas from before stay. Raises NoReassignmentInProgress,
+        and InvalidRequest where too few of those are in sync."""
+        await self._reassign(at, ())
+
+    async def _reassign(self, at: TopicPartition, replicas: tuple[NodeId, ...]) -> None:
+        body = admin.ReassignPartition(at.topic, at.partition, replicas)
+        rule = _unless(NoReassignmentInProgress, _unless(UnknownTopicOrPartition, may_repeat))
+        done = await self._request(NativeApi.REASSIGN_PARTITION, body, admin.Done, may_retry=rule)
+        await self._catch_up(done.metadata_offset, at.topic)
+
+    async def list_reassignments(
+        self, topics: Sequence[str] | None = None
+    ) -> tuple[admin.Reassignment, ...]:
+        """The moves under way, of all topics or of these, as a node knows of them."""
+        body = admin.ListReassignments(None if topics is None else tuple(topics))
+        reply = await self._request(NativeApi.LIST_REASSIGNMENTS, body, admin.ReassignmentsListed)
+        return reply.partitions
 
     # --- nodes ------------------------------------------------------------------------------------
 

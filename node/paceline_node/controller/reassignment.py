@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paceline.errors import InvalidRequest
+from paceline.errors import InvalidRequest, NoReassignmentInProgress
 from paceline.types import NodeId
 from paceline_node.controller.context import Draft
 from paceline_node.controller.metadata_records import PartitionRegistration
@@ -46,15 +46,19 @@ def start(
 
 
 def cancel(
-    draft: Draft, partition: PartitionRegistration, configured_min_isr: int
+    draft: Draft, place: str, partition: PartitionRegistration, configured_min_isr: int
 ) -> PartitionRegistration:
-    """Return to the replicas from before. Raises InvalidRequest when too few of them are in
-    sync to go on without the new ones."""
+    """Return to the replicas from before. Raises NoReassignmentInProgress, and InvalidRequest when
+    too few of them are in sync to go on without the new ones."""
+    if not partition.adding and not partition.removing:
+        raise NoReassignmentInProgress(f"{place}: its replicas are not being moved")
     origin = origin_of(partition)
     min_isr = effective_min_isr(configured_min_isr, origin)
     in_sync = sum(node in partition.isr for node in origin)
     if in_sync < min_isr:
-        raise InvalidRequest(f"only {in_sync} of the former replicas are in sync, need {min_isr}")
+        raise InvalidRequest(
+            f"{place}: only {in_sync} of the former replicas are in sync, need {min_isr}"
+        )
     change = Change(replicas=origin, adding=(), removing=(), min_isr=min_isr)
     return draft.change(partition, change)
 

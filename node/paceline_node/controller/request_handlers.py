@@ -52,20 +52,21 @@ def allocate_producer_ids(request: control.AllocateProducerIdsRequest, context: 
 def reassign(request: admin.ReassignPartition, context: Context) -> Outcome:
     """Move a partition to other replicas, or (with none named) give up a move under way.
 
-    Raises UnknownTopicOrPartition, InvalidReplicationFactor, InvalidRequest, PolicyViolation.
+    Raises UnknownTopicOrPartition, InvalidReplicationFactor, InvalidRequest, PolicyViolation,
+    NoReassignmentInProgress.
     """
     topic = context.image.topic(request.topic)
     partition = context.image.partition(request.topic, request.partition)
     draft = Draft(context.image)
     configured = topic_config.min_insync_replicas(topic.configs)
+    place = f"{request.topic}/{request.partition}"
     if request.replicas:
-        place = f"{request.topic}/{request.partition}"
         topics.check_assignment(place, request.replicas, context)
         new = tuple(node for node in request.replicas if node not in partition.replicas)
         partition_budget.check(place, context.image, (new,))
         reassignment.start(draft, partition, request.replicas, configured)
     else:
-        reassignment.cancel(draft, partition, configured)
+        reassignment.cancel(draft, place, partition, configured)
     return Outcome(tuple(draft.records), lambda at: admin.Done(at.offset, at.term))
 
 

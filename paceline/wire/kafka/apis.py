@@ -17,7 +17,17 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from paceline.errors import RemoteProtocolError, UnsupportedVersion
-from paceline.wire.kafka import acls, cluster, groups, offsets, records, sasl, topics, transactions
+from paceline.wire.kafka import (
+    acls,
+    cluster,
+    groups,
+    offsets,
+    reassignments,
+    records,
+    sasl,
+    topics,
+    transactions,
+)
 from paceline.wire.kafka.layout import Apart, Struct
 from paceline.wire.kafka.reading import MAX_ITEMS, read_struct, skip_tags
 from paceline.wire.kafka.writing import Parts, write_struct
@@ -83,6 +93,10 @@ _TABLE = (
     Api(42, 0, 2, 2, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
     Api(44, 0, 1, 1, topics.IncrementalAlterConfigsRequest,
         topics.IncrementalAlterConfigsResponse),
+    Api(45, 0, 1, 0, reassignments.AlterPartitionReassignmentsRequest,
+        reassignments.AlterPartitionReassignmentsResponse),
+    Api(46, 0, 0, 0, reassignments.ListPartitionReassignmentsRequest,
+        reassignments.ListPartitionReassignmentsResponse),
     Api(47, 0, 0, _NEVER, offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse),
     Api(50, 0, 0, 0, sasl.DescribeUserScramCredentialsRequest,
         sasl.DescribeUserScramCredentialsResponse),

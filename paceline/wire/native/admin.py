@@ -180,9 +180,40 @@ class Reconciled(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReassignPartition(Message):
-    """Move a partition to ``replicas``, preferred leader first; empty gives up a move under way.
-    Answered when the move has begun; it ends when the new replicas are in sync."""
+    """Move a partition to ``replicas``, preferred leader first; empty gives up a move under way,
+    and is NO_REASSIGNMENT_IN_PROGRESS where there is none. Answered when the move has begun; it
+    ends when the new replicas are in sync."""
 
     topic: str
     partition: int
     replicas: tuple[NodeId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListReassignments(Message):
+    """Which partitions are being moved: all, or those of ``topics``. Any node answers, as of its
+    own metadata."""
+
+    topics: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment(Message):
+    """A move under way. ``replicas`` are old and new ones together; it ends when all ``adding`` are
+    in the ISR, and then ``removing`` leave."""
+
+    topic: str
+    partition: int
+    leader: NodeId
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    adding: tuple[NodeId, ...]
+    removing: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignmentsListed(Message):
+    """By topic and partition, as of metadata record ``metadata_offset``."""
+
+    metadata_offset: int
+    partitions: tuple[Reassignment, ...]

@@ -65,6 +65,7 @@ class NativeApi(enum.IntEnum):
     ADD_VOTER = 42
     REMOVE_VOTER = 43
     UNREGISTER_BROKER = 44
+    LIST_REASSIGNMENTS = 45
     FIND_COORDINATOR = 50
     JOIN_GROUP = 51
     SYNC_GROUP = 52

@@ -130,6 +130,7 @@ WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
     NativeApi.REASSIGN_PARTITION: (REASSIGN, Operation.ADMINISTER, CLUSTER),
     NativeApi.ADD_VOTER: (admin.AddVoter(NODE), Operation.ADMINISTER, CLUSTER),
     NativeApi.REMOVE_VOTER: (admin.RemoveVoter(NODE), Operation.ADMINISTER, CLUSTER),
+    NativeApi.LIST_REASSIGNMENTS: (admin.ListReassignments(), Operation.DESCRIBE, CLUSTER),
     NativeApi.CREATE_ACLS: (acls.CreateAcls((ACL,)), Operation.ADMINISTER, CLUSTER),
     NativeApi.DELETE_ACLS: (
         acls.DeleteAcls((acls.AclFilter(),)),

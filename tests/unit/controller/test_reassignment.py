@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.errors import ErrorCode, InvalidReplicationFactor, InvalidRequest
+from paceline.errors import (
+    ErrorCode,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    NoReassignmentInProgress,
+)
 from paceline.types import NodeId
 from paceline.wire.native.admin import AlterTopic, ReassignPartition
 from tests.unit.controller.bench import Bench
@@ -124,3 +129,14 @@ def test_giving_up_needs_enough_former_replicas_in_sync() -> None:
 def test_targets_are_distinct_registered_nodes(replicas: tuple[int, ...]) -> None:
     with pytest.raises(InvalidReplicationFactor, match="orders/0"):
         move(five(), *replicas)
+
+
+def test_where_nothing_moves_there_is_nothing_to_give_up() -> None:
+    bench = five()
+    with pytest.raises(NoReassignmentInProgress, match="orders/0"):
+        move(bench)
+    move(bench, 0, 1, 3)
+    move(bench)
+    assert bench.partition().replicas == (0, 1, 2)
+    with pytest.raises(NoReassignmentInProgress, match="orders/0"):
+        move(bench)

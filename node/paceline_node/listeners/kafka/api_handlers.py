@@ -10,6 +10,7 @@ from paceline_node.listeners.kafka.delete_records import KafkaDeleteRecords
 from paceline_node.listeners.kafka.fetch import KafkaFetch
 from paceline_node.listeners.kafka.groups import KafkaGroups
 from paceline_node.listeners.kafka.offsets import KafkaOffsets
+from paceline_node.listeners.kafka.reassignments import KafkaReassignments
 from paceline_node.listeners.kafka.topics import KafkaTopics
 from paceline_node.listeners.kafka.transactions import KafkaTransactions
 from paceline_node.listeners.kafka.users import KafkaUsers
@@ -38,6 +39,7 @@ def api_handlers(env: Env, services: BrokerServices, removal: TopicDeletion) -> 
         services.produce,
     )
     trims = KafkaDeleteRecords(services.trimming)
+    moves = KafkaReassignments(services.topics)
     users = KafkaUsers(services.users)
     acls = KafkaAcls(services.acls)
     return {
@@ -69,6 +71,8 @@ def api_handlers(env: Env, services: BrokerServices, removal: TopicDeletion) -> 
         37: topics.grow,
         42: groups.delete,
         44: topics.alter_configs,
+        45: moves.alter,
+        46: moves.list,
         47: offsets.delete,
         50: users.describe,
         51: users.alter,

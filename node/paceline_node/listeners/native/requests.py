@@ -29,6 +29,7 @@ from paceline_node.services.admin.user_service import UserService
 from paceline_node.services.records.corruption_reports import CorruptionReports
 from paceline_node.services.records.trim import TrimService
 from paceline_node.services.topics.cluster_view import TopicView
+from paceline_node.services.topics.reassignments import under_way
 from paceline_node.services.topics.topic_service import TopicService
 from paceline_node.services.transactions.producer_ids import ProducerIdService
 from paceline_node.services.transactions.transaction_service import TransactionService
@@ -83,6 +84,7 @@ class NativeRequests:
             NativeApi.DESCRIBE_TOPIC: self._describe,
             NativeApi.STATUS: self._report,
             NativeApi.LIST_USERS: self._list_users,
+            NativeApi.LIST_REASSIGNMENTS: self._list_reassignments,
             NativeApi.STOP_CLUSTER: self._stop_cluster,
         }
         for exchange in ADMINISTRATION:
@@ -196,6 +198,17 @@ class NativeRequests:
     async def _list_users(self, frame: Frame, principal: Principal) -> Message:
         request = users_wire.ListUsers.unpack(frame.body)
         return users_wire.UsersListed(tuple(self._users.describe(principal, request.names)))
+
+    async def _list_reassignments(self, frame: Frame, principal: Principal) -> Message | Packed:
+        request = admin.ListReassignments.unpack(frame.body)
+        image = self._topics.overview(principal)
+        if request.topics is None:
+            topics = list(image.topics.values())
+        else:
+            found = map(image.find_topic, dict.fromkeys(request.topics))
+            topics = [topic for topic in found if topic is not None]
+        moves = await self._turns.run(under_way(topics))
+        return await self._packed(admin.ReassignmentsListed(image.offset, tuple(moves)), len(moves))
 
     # --- descriptions -----------------------------------------------------------------------------
 

@@ -1,0 +1,138 @@
+"""``paceline partition move``: plans, moves, what they wait for, and giving them up."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs.reference.outputs import OUTPUTS
+from docs.reference.shapes import mismatches
+from paceline.types import NodeId
+from paceline_cluster.cli import main as cli
+from paceline_cluster.errors import Exit
+from paceline_cluster.testing import BlockingPaceline
+
+pytestmark = pytest.mark.paceline(nodes=4)
+FIRST = tuple(map(NodeId, (0, 1, 2)))
+RECORDS = 300
+HANG_S = 300.0
+"""Bounds a hang; it measures nothing."""
+
+
+class Commands:
+    def __init__(self, paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]) -> None:
+        self._addresses = ",".join(paceline.addresses("native"))
+        self._capsys = capsys
+
+    def run(self, *words: str, code: Exit = Exit.OK) -> str:
+        """What is printed; of a failure what is said."""
+        told = ["partition", "move", *words, "--bootstrap", self._addresses]
+        assert cli.main(told) == code, self._capsys.readouterr()
+        said = self._capsys.readouterr()
+        return " ".join((said.out if code is Exit.OK else said.err).split())
+
+    def data(self, *words: str) -> Any:
+        found = json.loads(self.run(*words, "--output", "json"))
+        assert not list(mismatches(OUTPUTS[f"partition move {words[0]}"], found))
+        return found
+
+
+@pytest.fixture
+def move(paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(paceline, capsys)
+
+
+def replicas(paceline: BlockingPaceline, topic: str, partition: int) -> tuple[int, ...]:
+    return tuple(paceline.partition(topic, partition).replicas)
+
+
+def test_partitions_move_by_a_plan_and_what_is_stuck_says_why(
+    paceline: BlockingPaceline, move: Commands, tmp_path: Path
+) -> None:
+    with paceline.connect() as client:
+        client.admin.create_topic("orders", assignment=[FIRST, FIRST])
+        with client.producer() as producer:
+            for number in range(RECORDS):
+                producer.send("orders", b"%d" % number, partition=number % 2)
+    file = tmp_path / "plan.json"
+    made = move.data("plan", "orders", "--away-from", "0", "--file", str(file))
+    assert json.loads(file.read_text()) == made
+    assert [(each["former_replicas"], each["replicas"]) for each in made["partitions"]] == [
+        ([0, 1, 2], [3, 1, 2])
+    ] * 2
+    assert all(each["size_bytes"] > 0 for each in made["partitions"])
+    done = move.data("execute", str(file), "--at-once", "1")["partitions"]
+    assert [(each["partition"], each["state"]) for each in done] == [(0, "moved"), (1, "moved")]
+    assert replicas(paceline, "orders", 0) == replicas(paceline, "orders", 1) == (3, 1, 2)
+    again = move.data("execute", str(file))["partitions"]
+    assert {each["state"] for each in again} == {"there"}
+    with paceline.connect() as client, client.consumer("orders") as consumer:
+        found = sorted(int(next(consumer).value or b"-1") for _ in range(RECORDS))
+    assert found == list(range(RECORDS))
+
+    paceline.kill(0)
+    by_hand = tmp_path / "kafka.json"
+    wanted = {"topic": "orders", "partition": 0, "replicas": [0, 1], "log_dirs": ["any", "any"]}
+    by_hand.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
+    said = move.run("execute", str(by_hand), "--timeout", "0", code=Exit.TIMEOUT)
+    assert "1 partitions are still being moved: orders/0 (node 0 " in said
+    deadline = time.monotonic() + HANG_S
+    while True:  # the nodes learn one after the other that it is gone
+        [seen] = move.data("status")["partitions"]
+        if seen["waits_for"] == "node 0 does not run":
+            break
+        assert time.monotonic() < deadline, seen
+    assert (seen["adding"], seen["removing"], seen["left_bytes"]) == ([0], [3, 2], None)
+    assert "orders/0 0 3, 2 " in move.run("status")
+    said = move.run("plan", code=Exit.UNAVAILABLE)
+    assert "1 partitions are being moved already (orders/0)" in said
+    [given_up] = move.data("cancel", "--all")["partitions"]
+    assert (given_up["partition"], given_up["cancelled"]) == (0, True)
+    assert replicas(paceline, "orders", 0) == (1, 3, 2), "those from before, in the move's order"
+    assert move.data("status") == {"partitions": []}
+    said = move.run("cancel", "orders/0", code=Exit.UNAVAILABLE)
+    assert "orders/0: it is not being moved" in said
+
+    said = move.run("plan", "orders", "--away-from", "1", code=Exit.UNAVAILABLE)
+    assert "orders/0 has 3 replicas, and no node without one of them can take that of node 1" in (
+        said
+    )
+    wanted |= {"former_replicas": [0, 1, 2]}
+    by_hand.write_text(json.dumps({"partitions": [wanted]}))
+    said = move.run("execute", str(by_hand), code=Exit.UNAVAILABLE)
+    assert "orders/0: its replicas have changed since the plan: 1, 3, 2" in said
+
+
+@pytest.mark.paceline(nodes=1)
+def test_what_is_no_plan_is_said_to_be_none(move: Commands, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    for text, said in (
+        ("{", "is no JSON"),
+        ("[]", "has no list 'partitions'"),
+        ('{"version": 2, "partitions": []}', "is a plan of version 2, not 1"),
+        ('{"partitions": [{}]}', "partitions[0] names no topic"),
+        ('{"partitions": [{"topic": "t", "partition": -1}]}', "are numbers from 0 on"),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}',
+            "expected distinct nodes",
+        ),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": ["a"]}]}',
+            "partitions[0].replicas: expected a list of node numbers",
+        ),
+    ):
+        file.write_text(text)
+        assert said in move.run("execute", str(file), code=Exit.DATA)
+    for words, said in (
+        (["cancel"], "give --all"),
+        (["cancel", "orders"], "'orders' is no TOPIC/PARTITION"),
+        (["plan", "--away-from", "7"], "there is no node 7"),
+    ):
+        assert said in move.run(*words, code=Exit.USAGE)
+    file.write_text('{"partitions": [{"topic": "no", "partition": 0, "replicas": [0]}]}')
+    [seen] = move.data("execute", str(file))["partitions"]
+    assert (seen["state"], seen["reason"]) == ("gone", "the topic was deleted")
