@@ -127,6 +127,7 @@ _CREATED: Shape = {
 _ACL = ("effect", "principal", "host", "operation", "resource", "pattern", "name")
 _ACLS: Shape = {"acls": [dict.fromkeys(_ACL, "text")]}
 _DELETED: Shape = {"name": "text", "deleted": "flag"}
+_DID: dict[str, Any] = {"node": "integer", "action": "text"}
 _ACTED: Shape = {"node": "integer", "action": "text", "state": "text", "pid": "integer?"}
 _CLUSTER: Shape = {
     "name": "text",
@@ -385,7 +386,10 @@ OUTPUTS: Mapping[str, Shape] = {
     "node restart": (_ACTED, {"nodes": [_ACTED]}),
     "node suspend": _ACTED,
     "node resume": _ACTED,
-    "node remove": {"node": "integer", "action": "text"},
+    "node remove": _DID,
+    "node drain": {**_DID, "leaderships": "integer"},
+    "node revive": {**_DID, "leaderships": "integer"},
+    "node decommission": {**_DID, "moved": "integer", "new_voter": "integer?", "removed": "flag"},
     "node format": {
         "node": "integer",
         "dir": "text",

@@ -19,6 +19,7 @@ from paceline_cluster import create, launch, processes, state
 from paceline_cluster.cli.complete import complete_nodes, complete_targets
 from paceline_cluster.cli.complete_settings import complete_node_settings
 from paceline_cluster.cli.find_cluster import Address, client_options, cluster_options, find
+from paceline_cluster.cli.node_leaving import decommission, drain, revive
 from paceline_cluster.cli.options import STOP_TIMEOUT_S
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.resolve_target import resolve
@@ -46,10 +47,14 @@ def _parse_target(_ctx: click.Context, _param: click.Parameter, value: str | Non
 
 @click.group()
 def node() -> None:
-    """Format, run, kill, stop, restart, suspend, resume, remove a node.
+    """Format, run, kill, stop, restart, suspend, resume, drain, decommission, remove a node.
 
     TARGET is a number, 'controller', or 'leader-of:TOPIC/PARTITION'.
     """
+
+
+for _command in (drain, revive, decommission):
+    node.add_command(_command)
 
 
 def _act(name: str, act: Act, text: str) -> None:
@@ -200,7 +205,8 @@ def remove(
     """Forget node NUMBER, which is stopped and will not come back.
 
     It leaves the brokers and the metadata quorum, and cluster.json with --dir; its files stay, but
-    cannot join again. Partitions keep their place for it until they are reassigned.
+    cannot join again. Partitions keep their place for it until they are moved ('partition move').
+    A node that still runs leaves by 'decommission', which moves its replicas away first.
     """
     ref = find(directory, bootstrap)
     if ref.dir is not None:
