@@ -1,4 +1,4 @@
-"""Which replicas should lie where: a plan by rack and load, or away from nodes (DESIGN 12).
+"""Which replicas should lie where: a plan by rack and load, or away from nodes (DESIGN 5).
 
 Pure and deterministic: equal inputs give equal plans. A plan changes as little as it can: what lies
 well stays where it is, and in which place of its list.
