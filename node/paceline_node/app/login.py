@@ -59,7 +59,8 @@ def check_oauth(settings: OauthSettings) -> None:
         raise ConfigurationError(
             "oauth.jwks needs the packages PyJWT and cryptography; install paceline[oauth]"
         )
-    from paceline_node.security.key_set import BadKeys, read_file, read_keys
+    from paceline_node.security.key_set import BadKeys, read_keys
+    from paceline_node.security.key_source import read_file
 
     try:
         if settings.jwks_authority:
@@ -75,7 +76,8 @@ def _foreign(
 ) -> Callable[[str, str], Awaitable[Login]]:
     # Here, not above: a node that takes no such tokens does without PyJWT.
     from paceline_node.security.bearer_tokens import BearerTokens, Expected
-    from paceline_node.security.key_set import KeySet, fetch, read_file
+    from paceline_node.security.key_set import KeySet
+    from paceline_node.security.key_source import fetch, read_file
 
     if settings.is_url:
         read = partial(fetch, settings.jwks, settings.jwks_authority)

@@ -6,10 +6,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
@@ -36,8 +32,6 @@ _PARTS = frozenset({"kty", "crv", "n", "e", "x", "y"})
 """Of a key: those that everybody may know."""
 _RSA_BITS_MIN = 2048
 _KEYS_MAX = 100
-_BYTES_MAX = 1024 * 1024
-_FETCH_S = 5.0
 _PAUSE_S = 10.0
 """Between two reads, whatever clients ask for."""
 _KEPT_S = 24 * 3600.0
@@ -152,43 +146,3 @@ def _key_of(said: Mapping[str, Any]) -> Iterator[TokenKey]:
         return
     if isinstance(key, RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey):
         yield TokenKey(str(said.get("kid", "")), algorithms, key)
-
-
-def read_file(path: str) -> bytes:
-    """What a file holds. Raises OSError."""
-    with open(path, "rb") as file:
-        return _bounded(file.read(_BYTES_MAX + 1))
-
-
-def fetch(url: str, authority: str) -> bytes:
-    """What is at a URL, no other one to which it may point. ``authority``: a file, empty for those
-    that the machine trusts. Raises OSError, HTTPException."""
-    due = time.monotonic() + _FETCH_S
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=authority or None)),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.HTTPDefaultErrorHandler(),
-    ):
-        opener.add_handler(handler)
-    data = bytearray()
-    try:
-        answer = opener.open(url, timeout=_FETCH_S)
-    except urllib.error.HTTPError as error:
-        error.close()  # it is the answer
-        raise
-    with answer:
-        while part := answer.read1(64 * 1024):
-            data += part
-            _bounded(data)
-            if time.monotonic() > due:
-                raise TimeoutError(f"{url} does not answer in {_FETCH_S:g} s")
-    return bytes(data)
-
-
-def _bounded(data: bytes | bytearray) -> bytes:
-    if len(data) > _BYTES_MAX:
-        raise OSError(f"larger than {_BYTES_MAX} bytes")
-    return bytes(data)

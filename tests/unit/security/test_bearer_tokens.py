@@ -22,7 +22,8 @@ from jwt.algorithms import RSAAlgorithm
 from paceline.errors import AuthenticationFailed
 from paceline_node.security.attempts import Attempts
 from paceline_node.security.bearer_tokens import BearerTokens, Expected
-from paceline_node.security.key_set import ALGORITHMS, BadKeys, KeySet, fetch, read_keys
+from paceline_node.security.key_set import ALGORITHMS, BadKeys, KeySet, read_keys
+from paceline_node.security.key_source import fetch
 from paceline_node.security.principals import Proof
 from tests.authority import Authority
 from tests.issuer import AUDIENCE, NAME, Issuer

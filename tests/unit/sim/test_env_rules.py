@@ -12,10 +12,12 @@ import paceline_node
 ROOT = Path(paceline_node.__file__).parent
 DRIVERS = frozenset(
     (
+        "app/freed_memory.py",  # of the process, not of its node
         "env.py",
         "http/lazy_imports.py",  # imports of what is hardly ever needed
         "net/network.py",
         "net/tls_handshake.py",  # handshakes of TLS, each step in a thread
+        "security/key_source.py",  # reads from a URL, in a thread
         "storage/disk.py",
         "storage/sync_threads.py",
     )
