@@ -28,11 +28,15 @@ class Authority:
         self._authority.cert_pem.write_to_path(self.path)
 
     def issue(
-        self, *names: str, common_name: str | None = None, is_expired: bool = False
+        self,
+        *names: str,
+        common_name: str | None = None,
+        is_expired: bool = False,
+        good_days: int = 30,
     ) -> KeyPair:
         """A certificate for host names and addresses; of yesterday if it ``is_expired``."""
         now = datetime.now(UTC)
-        ends = now - timedelta(days=1) if is_expired else now + timedelta(days=30)
+        ends = now - timedelta(days=1) if is_expired else now + timedelta(days=good_days)
         begins = now - timedelta(days=2)
         made = self._authority.issue_cert(
             *names, common_name=common_name, not_before=begins, not_after=ends

@@ -7,25 +7,36 @@ partition lacks replicas.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import trio
 
 from paceline.client.endpoint import Endpoint
 from paceline.errors import AuthenticationFailed, AuthorizationFailed, PacelineError
+from paceline.health import (
+    OF_CLUSTER,
+    OF_NODE,
+    RUNNING,
+    SERVING,
+    Check,
+    CheckName,
+    ClusterFacts,
+    Level,
+    judge_cluster,
+    unhealthy,
+    with_passed,
+)
 from paceline.types import NO_NODE
 from paceline.values import dataclass
-from paceline.wire.native.data import CertificateStanding, RangeStanding, StatusReply
+from paceline.wire.native.data import StatusReply
+from paceline.wire.native.standings import CertificateStanding, RangeStanding
 from paceline_cluster import processes
 from paceline_cluster.errors import LOG_IN
 from paceline_cluster.log_lines import last_complaint, last_words
 from paceline_cluster.node_calls import ask_status, ask_to_stop
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
-
-INTERNAL_TOPIC_COUNT = 2
-"""The controller makes so many topics of its own at bootstrap (controller/DESIGN 9.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,7 @@ class NodeView:
 
     def problems(self) -> list[str]:
         """Why this node is not plainly running."""
-        if self.state == "running":
+        if self.state == RUNNING:
             return []
         if self.is_closed:
             return [f"node {self.id} runs, and does not say how it is ({self.error}): {LOG_IN}"]
@@ -68,6 +79,18 @@ class NodeView:
         told = "; ".join(filter(None, details))
         what_to_do = _NEXT.get(self.process, "").format(self.id)
         return [f"node {self.id} is {self.state}" + (f" ({told})" if told else "") + what_to_do]
+
+    def checks(self) -> Iterator[Check]:
+        """What this node finds wrong with itself; without an answer, that there is none."""
+        known = _NEXT.get(self.process, ": see its log").removeprefix(": ").format(self.id)
+        todo = LOG_IN if self.is_closed else known
+        for each in self.problems():
+            name = CheckName.NODES if self.status is None else CheckName.STATE
+            yield Check(name, Level.CRITICAL, each, todo, self.id)
+        for found in () if self.status is None else self.status.findings:
+            if found.name != CheckName.STATE:
+                reason = f"node {self.id}: {found.reason}"
+                yield Check(found.name, found.level, reason, found.what_to_do, self.id)
 
 
 _NEXT: dict[ProcessState | None, str] = {
@@ -95,30 +118,32 @@ class Survey:
     def _answers(self) -> list[StatusReply]:
         return [view.status for view in self.nodes if view.status is not None]
 
+    def findings(self) -> list[Check]:
+        """What is wrong with nodes and cluster, as ``paceline.health`` judges it."""
+        of_nodes = [check for view in self.nodes for check in view.checks()]
+        newest = self.newest()
+        return of_nodes if newest is None else [*of_nodes, *self._of_cluster(newest)]
+
+    def checks(self) -> list[Check]:
+        """The same, with the checks that pass: of each node that answers, and of the cluster."""
+        found = self.findings()
+        passed: list[Check] = []
+        for view in self.nodes:
+            own = [each for each in found if each.node == view.id and each.name not in OF_CLUSTER]
+            if view.status is not None:
+                passed += with_passed(own, OF_NODE, view.id)
+        rest = [each for each in found if each.name in OF_CLUSTER]
+        return [*passed, *with_passed(rest, OF_CLUSTER if self.newest() else ())]
+
     def reasons(self) -> list[str]:
         """Everything that keeps the cluster from being healthy; empty when it is."""
-        newest = self.newest()
-        if newest is None:
-            return [reason for view in self.nodes for reason in view.problems()]
-        counted = [
-            (newest.leaderless_count, "without leader"),
-            (newest.under_min_isr_count, "below min.insync.replicas"),
-            (newest.under_replicated_count, "under-replicated"),
-        ]
-        damaged = [
-            f"node {view.id}: {each}"
-            for view in self.nodes
-            if view.status is not None
-            for each in view.status.damaged
-        ]
+        found = unhealthy(self.findings())
+        # A node that does not run says why in one sentence.
+        down = {each.node for each in found if each.name == CheckName.STATE}
         return [
-            *self._blocking(newest),
-            *(
-                f"{count} of {newest.partition_count} partitions {what}"
-                for count, what in counted
-                if count
-            ),
-            *damaged,
+            each.reason
+            for each in found
+            if each.node not in down or each.name == CheckName.STATE or each.name not in SERVING
         ]
 
     def ranges(self) -> list[tuple[int, RangeStanding]]:
@@ -138,25 +163,35 @@ class Survey:
 
     def is_ready(self) -> bool:
         """Whether every node answers and the quorum and all partitions have leaders."""
-        newest = self.newest()
-        return newest is not None and not newest.leaderless_count and not self._blocking(newest)
+        found = {each.name for each in self.findings()}
+        return self.newest() is not None and not found & _BLOCKING
 
-    def _blocking(self, newest: StatusReply) -> list[str]:
-        reasons = [reason for view in self.nodes for reason in view.problems()]
-        controllers = {status.controller for status in self._answers()}
-        if self.controller is None:
-            reasons.append("there is no controller")
-        elif len(controllers) > 1:
-            reasons.append("the nodes do not agree on the controller yet")
-        elif newest.topic_count < INTERNAL_TOPIC_COUNT:
-            reasons.append("the internal topics are not made yet")
-        known = {int(broker.node_id) for broker in newest.brokers if not broker.fenced}
-        absent = [view.id for view in self.nodes if view.id not in known]
-        reasons += [f"node {node} is not an active broker" for node in absent]
-        return reasons
+    def _of_cluster(self, newest: StatusReply) -> Iterator[Check]:
+        active = frozenset(int(each.node_id) for each in newest.brokers if not each.fenced)
+        facts = ClusterFacts(
+            members=[view.id for view in self.nodes],
+            active=active,
+            topics=newest.topic_count,
+            partitions=newest.partition_count,
+            leaderless=newest.leaderless_count,
+            under_min_isr=newest.under_min_isr_count,
+            under_replicated=newest.under_replicated_count,
+            controllers=[int(status.controller) for status in self._answers()],
+        )
+        return (each for each in judge_cluster(facts) if each.level)
 
     def is_healthy(self) -> bool:
         return not self.reasons()
+
+
+_BLOCKING = {
+    CheckName.NODES,
+    CheckName.STATE,
+    CheckName.QUORUM,
+    CheckName.INTERNAL_TOPICS,
+    CheckName.LEADERS,
+}
+"""What keeps a cluster from being ready."""
 
 
 async def survey(state: ClusterState) -> Survey:

@@ -15,12 +15,16 @@ HTTP, HEALTH, METRICS = (
 
 PATHS: Mapping[tuple[ListenerKind, str], str] = {
     (HTTP, "/live"): "200 and `live`, for as long as the process answers. For liveness probes.",
+    (HTTP, "/health"): "The same as `/live`.",
+    (HTTP, "/healthz"): "The same as `/live`.",
     (HTTP, "/ready"): (
         "200 when the node serves: it runs, knows an active controller, has a session with it, "
         "and its disk is neither slow nor (nearly) full. Otherwise 503, with the reasons. For "
-        "readiness probes and load balancers. JSON: `ready`, `failed` (sentences), `client_memory` "
+        "readiness probes and load balancers. JSON: `ready`, `failed` (sentences), `checks` (each "
+        "[check](../how-to/health.md#the-checks) of the node, and of the cluster as it knows it, "
+        "with `name`, `level`, `reason`, `what_to_do` and `node`), `client_memory` "
         "(`held_bytes`, `limit_bytes`, `is_short`: what clients hold of this node's memory); of "
-        "a node that still starts only the first two."
+        "a node that still starts only the first three."
     ),
     (HTTP, "/metrics"): "The [metrics](metrics.md) in Prometheus's text format.",
     (HTTP, "/native"): (

@@ -35,6 +35,13 @@ _USER: Shape = {
     "tokens": [_TOKEN],
 }
 _SEEN: dict[str, Any] = {"state": "text", "role": "text?", "leads": "integer?"}
+_CHECK: dict[str, Any] = {
+    "name": "text",
+    "level": "text",
+    "reason": "text",
+    "what_to_do": "text",
+    "node": "integer?",
+}
 _COUNTS: dict[str, Any] = {
     "controller": "integer?",
     "topics": "integer?",
@@ -43,6 +50,7 @@ _COUNTS: dict[str, Any] = {
     "under_replicated_partitions": "integer?",
     "healthy": "flag",
     "reasons": ["text"],
+    "checks": [_CHECK],
 }
 _ELSEWHERE: dict[str, Any] = {
     "id": "integer",
@@ -193,6 +201,7 @@ OUTPUTS: Mapping[str, Shape] = {
     "health": {
         "healthy": "flag",
         "reasons": ["text"],
+        "checks": [_CHECK],
         "controller": "integer?",
         "ranges": [
             {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -11,8 +9,13 @@ import trio
 
 from paceline.errors import PacelineError
 from paceline_cluster.cli.find_cluster import Address, ClusterRef, cluster_options, find
-from paceline_cluster.cli.output import Printer, Table, output_option
-from paceline_cluster.cli.survey_report import status_data, status_tables
+from paceline_cluster.cli.output import Printer, output_option
+from paceline_cluster.cli.survey_report import (
+    health_data,
+    health_tables,
+    status_data,
+    status_tables,
+)
 from paceline_cluster.errors import Exit, TooLate
 from paceline_cluster.survey import Survey, survey, survey_addresses
 
@@ -64,30 +67,9 @@ def health(
     """
     ref = find(directory, bootstrap)
     seen = trio.run(_wait_healthy, ref, timeout) if exit_when_healthy else trio.run(look, ref)
-    reasons = seen.reasons()
-    lost = [{"node": node, **asdict(each)} for node, each in seen.ranges()]
-    shown = [
-        {"node": node, "setting": each.setting, "until": _date(each.ends)}
-        for node, each in seen.certificates()
-    ]
-    data = {
-        "healthy": not reasons,
-        "reasons": reasons,
-        "controller": seen.controller,
-        "ranges": lost,
-        "certificates": shown,
-    }
-    tables = [Table(("health",), [(reason,) for reason in reasons] or [("healthy",)])]
-    if lost:
-        tables.append(Table(tuple(lost[0]), [tuple(each.values()) for each in lost]))
-    if shown:
-        tables.append(Table(tuple(shown[0]), [tuple(each.values()) for each in shown]))
-    printer.result(data, *tables)
-    return Exit.UNAVAILABLE if reasons else Exit.OK
-
-
-def _date(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    data = health_data(seen)
+    printer.result(data, *health_tables(data))
+    return Exit.OK if data["healthy"] else Exit.UNAVAILABLE
 
 
 async def _wait_healthy(ref: ClusterRef, timeout_s: float) -> Survey:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from paceline.health import date_of
 from paceline_cluster.cli.output import Table
 from paceline_cluster.state import ClusterState
 from paceline_cluster.survey import Survey
@@ -36,7 +38,33 @@ def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
     data["under_replicated_partitions"] = None if newest is None else newest.under_replicated_count
     data["healthy"] = seen.is_healthy()
     data["reasons"] = seen.reasons()
+    data["checks"] = [each.to_json() for each in seen.checks()]
     return data
+
+
+def health_data(seen: Survey) -> dict[str, Any]:
+    """What ``health`` says: the verdict with its reasons, lost ranges, ends of certificates."""
+    reasons = seen.reasons()
+    return {
+        "healthy": not reasons,
+        "reasons": reasons,
+        "checks": [each.to_json() for each in seen.checks()],
+        "controller": seen.controller,
+        "ranges": [{"node": node, **asdict(each)} for node, each in seen.ranges()],
+        "certificates": [
+            {"node": node, "setting": each.setting, "until": date_of(each.ends)}
+            for node, each in seen.certificates()
+        ],
+    }
+
+
+def health_tables(data: Mapping[str, Any]) -> list[Table]:
+    """The same for people."""
+    tables = [Table(("health",), [(reason,) for reason in data["reasons"]] or [("healthy",)])]
+    for rows in (data["ranges"], data["certificates"]):
+        if rows:
+            tables.append(Table(tuple(rows[0]), [tuple(each.values()) for each in rows]))
+    return tables
 
 
 def _plain(address: str) -> str:
@@ -63,7 +91,7 @@ def status_tables(current: ClusterState | None, seen: Survey) -> list[Table]:
     listeners = [node["listeners"] for node in data["nodes"]]
     is_encrypted = current is not None and current.tls is not None
     tables = [nodes, address_table(listeners, is_encrypted=is_encrypted), cluster]
-    problems = [(problem,) for view in seen.nodes for problem in view.problems()]
+    problems = [(problem,) for problem in data["reasons"]]
     return [*tables, Table(("problems",), problems)] if problems else tables
 
 

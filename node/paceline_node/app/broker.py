@@ -341,6 +341,7 @@ class Broker:
             ),
             quorum=self._metadata.view,
             stop_with_cluster=self._stop_with_cluster,
+            loop_delay=lambda: self._watchdog.worst_s,
             certificates=self._tls,
         )
         routing = LeaderRouting(

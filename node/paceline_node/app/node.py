@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from paceline.errors import ConfigurationError, StorageError
+from paceline.health import Certificates, judge_certificates
 from paceline.types import NodeId
 from paceline.values import dataclass
 from paceline.wire.cursus.compression import CompressorRegistry
@@ -138,8 +139,10 @@ class Node:
 
         Raises ConfigurationError, PortInUse, DirectoryInUse, StorageError, maybe in a group.
         """
-        for problem in self._tls.problems(self._env.host.wall_ms() / 1000):
-            self._log.warning("certificate", problem=problem)
+        now = self._env.host.wall_ms() / 1000
+        facts = Certificates(self._tls.expiries, self._tls.refused, now)
+        for found in judge_certificates(facts):
+            self._log.warning("certificate", problem=found.reason)
         await when_there_is_room(partial(take_lock, self._env.disk), self._env.waits)
         bound: list[BoundListener] = []
         try:

@@ -8,9 +8,10 @@ from http import HTTPStatus
 import trio
 
 from paceline.errors import AuthenticationFailed
+from paceline.health import date_of
 from paceline_node.app.cursus import health_checks
 from paceline_node.app.cursus_metric_sources import collect_for_cursus
-from paceline_node.app.tls import NodeTls, date_of
+from paceline_node.app.tls import NodeTls
 from paceline_node.client_memory import ClientMemory, Holding
 from paceline_node.env import Host
 from paceline_node.http.cursus_pages import health_pages
@@ -109,9 +110,9 @@ class NodePages:
                     self._authenticator.sessions.leave(session)
 
         scrapes = self._scrapes(self._metrics.collect)
-        reasons = self._services.status.reasons
+        status = self._services.status
         pages = standard_pages(
-            scrapes, reasons, self._services.status.permit, self._memory, self._certificates
+            scrapes, status.checks, status.permit, self._memory, self._certificates
         )
         return self._server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket})
 

@@ -7,18 +7,18 @@ listen backlog and lose nothing. After that they are sent away at once, and find
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from http import HTTPStatus
 
 import trio
 
 from paceline.errors import NotLeader, RemoteProtocolError
+from paceline.health import judge_start
 from paceline.wire.frame import FrameReader, encode_error
 from paceline_node.client_memory import ClientMemory
 from paceline_node.http.cursus_pages import health_pages
+from paceline_node.http.pages import LIVE_PAGES, ready_page
 from paceline_node.http.server import HttpLimits, HttpServer, Page, PageMaker
 from paceline_node.listeners.serving import (
     BoundListener,
@@ -115,14 +115,10 @@ class StartingNode:
         await trio.aclose_forcefully(stream)
 
     def _pages(self) -> dict[str, PageMaker]:
-        async def live(_principal: Principal) -> Page:
-            return Page(b"live\n")
-
         async def ready(_principal: Principal) -> Page:
-            told = json.dumps({"ready": False, "failed": list(self._reasons())})
-            return Page(told.encode() + b"\n", "application/json", HTTPStatus.SERVICE_UNAVAILABLE)
+            return ready_page(judge_start(self._reasons()), {})
 
-        return {"/live": live, "/ready": ready}
+        return {**LIVE_PAGES, "/ready": ready}
 
     def _checks(self, _principal: Principal) -> Mapping[str, str]:
         return {"broker": "; ".join(self._reasons())}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import structlog
 
 from paceline.errors import ConfigurationError
+from paceline.health import date_of
 from paceline.values import dataclass
 from paceline_node.env import Env
 from paceline_node.net.tls_acceptor import TlsAcceptor
@@ -30,8 +30,6 @@ from paceline_node.settings import ClientAuth, Listener, ListenerKind, LiveSetti
 
 _ALPN = {ListenerKind.PRAVEGA: ("h2",)}
 """What listeners agree on inside the TLS handshake; clients of gRPC go away without it."""
-SOON_S = 14 * 24 * 3600
-"""How long before its end a certificate is something to mend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +84,6 @@ class NodeTls:
         """Why the files that the settings name now are not in force; empty where they are."""
         return self._refused
 
-    def problems(self, now: float) -> tuple[str, ...]:
-        """What an operator has to mend, a sentence each."""
-        found = [f"new certificates are not in force: {self._refused}"] if self._refused else []
-        for setting, ends in self._loaded.expiries.items():
-            if ends - now < SOON_S:
-                word = "has expired on" if ends <= now else "expires on"
-                found.append(f"{setting} {word} {date_of(ends)}")
-        return tuple(found)
-
     async def reload(self, env: Env) -> None:
         """Read the files again, and show the next connections what they hold. Where they cannot be
         used, all that was in force stays."""
@@ -119,11 +108,6 @@ class NodeTls:
 
     def _principal(self, certificate: Mapping[str, Any]) -> Principal:
         return principal_of(certificate, self._loaded.rules)
-
-
-def date_of(seconds: int) -> str:
-    """A moment as operators read it."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _require_valid(loaded: Loaded, now: float) -> None:

@@ -65,12 +65,12 @@ class Health(Protocol):
         """Whether the disk is so slow or full that leadership should move away."""
 
     @property
-    def problems(self) -> tuple[str, ...]:
-        """Why it is degraded, a sentence each."""
+    def shortage(self) -> tuple[str, ...]:
+        """What of it lacks room, a sentence each: what an operator has to mend."""
 
     @property
-    def shortage(self) -> tuple[str, ...]:
-        """Those of them that say that it lacks room: what an operator has to mend."""
+    def slow(self) -> bool:
+        """Whether it is degraded because it takes long."""
 
     @property
     def offline(self) -> bool:
@@ -297,6 +297,11 @@ class Lifecycle:
         """Whether a heartbeat that began within one session was answered, and none since by
         "fenced"; a leader without it fences itself (DESIGN 3.1)."""
         return self._env.now() - self._renewed_at < self._timing.session_s
+
+    @property
+    def session_s(self) -> float:
+        """How long a session lasts without an answer."""
+        return self._timing.session_s
 
     async def wait_running(self) -> None:
         """Return once the controller has unfenced this broker."""

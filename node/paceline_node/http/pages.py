@@ -1,4 +1,4 @@
-"""The pages every node has: /live, /ready, /metrics."""
+"""The pages every node has: /live (also /health and /healthz), /ready, /metrics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from http import HTTPStatus
 
 import trio
 
+from paceline.health import Check, failed_to_serve
 from paceline_node.client_memory import ClientMemory
 from paceline_node.env import RunBlocking
 from paceline_node.http.lazy_imports import load
@@ -62,37 +63,49 @@ class Scrapes:
 
 def standard_pages(
     scrapes: Scrapes,
-    failed_checks: Callable[[], Sequence[str]],
+    checks: Callable[[], Sequence[Check]],
     permit: Callable[[Principal], None],
     memory: ClientMemory,
     more: Callable[[], Mapping[str, object]] = dict,
 ) -> dict[str, PageMaker]:
-    """``failed_checks`` names what keeps the node from being ready, in order; nothing = ready.
+    """``checks`` is how the node and its cluster are; which of it keeps a node from being ready
+    ``paceline.health`` says.
     /ready shows beside it what clients hold of ``memory``, which keeps no node from being ready:
     those who hold most wait or are ended; and ``more``.
     ``permit`` raises AuthorizationFailed of who may not see the node's state; that its process
     lives anybody may see who reaches it."""
 
-    async def live(_principal: Principal) -> Page:
-        return Page(b"live\n")
-
     async def ready(principal: Principal) -> Page:
         permit(principal)
-        failed = list(failed_checks())
-        status = HTTPStatus.SERVICE_UNAVAILABLE if failed else HTTPStatus.OK
-        told = {
-            "ready": not failed,
-            "failed": failed,
-            "client_memory": {
-                "held_bytes": memory.held_bytes,
-                "limit_bytes": memory.limit_bytes,
-                "is_short": memory.is_short,
-            },
-            **more(),
+        held = {
+            "held_bytes": memory.held_bytes,
+            "limit_bytes": memory.limit_bytes,
+            "is_short": memory.is_short,
         }
-        return Page(json.dumps(told).encode() + b"\n", "application/json", status)
+        return ready_page(checks(), {"client_memory": held, **more()})
 
-    return {"/live": live, "/ready": ready, "/metrics": metrics_page(scrapes, permit)}
+    return {**LIVE_PAGES, "/ready": ready, "/metrics": metrics_page(scrapes, permit)}
+
+
+async def _live(_principal: Principal) -> Page:
+    return Page(b"live\n")
+
+
+LIVE_PAGES: Mapping[str, PageMaker] = {"/live": _live, "/health": _live, "/healthz": _live}
+"""That the process lives, under the names that probes are set to elsewhere."""
+
+
+def ready_page(checks: Sequence[Check], more: Mapping[str, object]) -> Page:
+    """Whether a node serves, and all its checks by name."""
+    failed = [each.reason for each in failed_to_serve(checks)]
+    status = HTTPStatus.SERVICE_UNAVAILABLE if failed else HTTPStatus.OK
+    told = {
+        "ready": not failed,
+        "failed": failed,
+        "checks": [each.to_json() for each in checks],
+        **more,
+    }
+    return Page(json.dumps(told).encode() + b"\n", "application/json", status)
 
 
 def metrics_page(scrapes: Scrapes, permit: Callable[[Principal], None]) -> PageMaker:

@@ -221,9 +221,11 @@ class HttpServer:
 
     def _refusal(self, head: _Head) -> Page | None:
         if not self._browsers.allows_host(head.host):
-            return _problem(HTTPStatus.MISDIRECTED_REQUEST, f"host {head.host!r} is not this node")
+            text = f"host {head.host!r} is not this node: http.allowed_hosts names others that are"
+            return _problem(HTTPStatus.MISDIRECTED_REQUEST, text)
         if not self._browsers.allows_origin(head.origin, host=head.host):
-            return _problem(HTTPStatus.FORBIDDEN, f"origin {head.origin!r} is not allowed here")
+            text = f"origin {head.origin!r} is not allowed here: http.allowed_origins names others"
+            return _problem(HTTPStatus.FORBIDDEN, text)
         if head.has_body:
             return _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "requests have no body here")
         if head.wants_websocket and not head.is_ascii:

@@ -62,11 +62,6 @@ class Health:
             return ("the disk is nearly full: writes are refused (disk.min_free_bytes)",)
         return ()
 
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Why this node should not lead, a sentence each."""
-        return (*self.shortage, *(("the disk is slow",) if self.slow else ()))
-
 
 class _Sample(NamedTuple):
     at: float

@@ -118,6 +118,7 @@ class BrokerServices:
         *,
         quorum: Callable[[], QuorumView],
         stop_with_cluster: Callable[[], None],
+        loop_delay: Callable[[], float],
         certificates: Certificates | None = None,
     ) -> BrokerServices:
         """The services of a node made of these parts."""
@@ -160,6 +161,7 @@ class BrokerServices:
                 *(env, node_id, broker.software, store, table, lifecycle, access),
                 quorum=quorum,
                 stop_with_cluster=stop_with_cluster,
+                loop_delay=loop_delay,
                 certificates=certificates,
             ),
             groups=group_service,

@@ -17,6 +17,7 @@ from uuid import UUID
 from paceline.types import NO_EPOCH, NO_NODE, Acks, Isolation, LeaderEpoch, NodeId, TopicId
 from paceline.values import dataclass
 from paceline.wire.message import Message
+from paceline.wire.native.standings import CertificateStanding, HealthFinding, RangeStanding
 from paceline.wire.peer.control import Address
 
 # --- connection ----------------------------------------------------------------------------------
@@ -471,34 +472,6 @@ class Status(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class RangeStanding(Message):
-    """Offsets ``start..end`` (exclusive; -1: nobody here knows) that a replica on the answering
-    node lost.
-
-    ``state``: ``damaged`` (waits for somebody to be repaired from, or for an operator),
-    ``repairing`` (is fetched from the leader), ``incomplete`` (the partition has no leader, and
-    this replica was not in sync), ``given-up`` (the log start lies behind it, or an operator let
-    a replica lead that did not have it).
-    """
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    state: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class CertificateStanding(Message):
-    """The setting that names a file of certificates, and when the first of them ends, in seconds
-    since 1970."""
-
-    setting: str
-    ends: int
-
-
-@dataclass(frozen=True, slots=True)
 class StatusReply(Message):
     """State of one node.
 
@@ -508,7 +481,9 @@ class StatusReply(Message):
     ``leading``/``hosting`` count this node's own. ``controller`` -1 while none is known.
     ``damaged``: a sentence for each range that cannot be read on this node, and for what else of it
     an operator has to mend; ``ranges`` has those and the ones that were given up. ``certificates``:
-    until when those of this node are good; left out where there are none.
+    until when those of this node are good. ``findings``: which of its checks fail. ``disk_bytes``
+    and ``disk_free_bytes``: of its data directory's file system, -1: not known.
+    ``loop_delay_ms``: how long it stood still at a time, of late; -1: not known.
     """
 
     node_id: NodeId
@@ -537,10 +512,10 @@ class StatusReply(Message):
     damaged: tuple[str, ...] = ()
     ranges: tuple[RangeStanding, ...] = ()
     certificates: tuple[CertificateStanding, ...] = ()
-
-    def pack(self) -> list[Any]:
-        packed = Message.pack(self)
-        return packed if self.certificates else packed[:-1]
+    findings: tuple[HealthFinding, ...] = ()
+    disk_bytes: int = -1
+    disk_free_bytes: int = -1
+    loop_delay_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ from uuid import UUID
 import pytest
 import trio
 
+from paceline.health import OF_CLUSTER, OF_NODE, Level
 from paceline.types import NodeId
-from paceline.wire.native.data import BrokerInfo, RangeStanding, StatusReply
+from paceline.wire.native.data import BrokerInfo, StatusReply
+from paceline.wire.native.standings import HealthFinding, RangeStanding
 from paceline_cluster import processes, readiness
 from paceline_cluster.errors import NodeEnded
 from paceline_cluster.launch import Children
@@ -116,8 +118,16 @@ def test_what_keeps_a_cluster_from_being_ready(changed: StatusReply | None, reas
         ({"under_replicated_count": 2}, "2 of 17 partitions under-replicated"),
         ({"under_min_isr_count": 1}, "1 of 17 partitions below min.insync.replicas"),
         (
-            {"damaged": ("orders/0 offsets 5..7: rotten; is being repaired from node 1",)},
-            "node 0: orders/0 offsets 5..7: rotten; is being repaired from node 1",
+            {"findings": (HealthFinding("damage", Level.WARNING, "orders/0 is rotten", "wait"),)},
+            "node 0: orders/0 is rotten",
+        ),
+        (
+            {"findings": (HealthFinding("disk-speed", Level.CRITICAL, "the disk is slow", ""),)},
+            "node 0: the disk is slow",
+        ),
+        (
+            {"findings": (HealthFinding("a-later-check", Level.CRITICAL, "it hurts", ""),)},
+            "node 0: it hurts",
         ),
     ],
 )
@@ -125,6 +135,36 @@ def test_ready_but_not_healthy(changed: dict[str, Any], reason: str) -> None:
     seen = _survey(replace(ALL_WELL, image_offset=11, **changed))
     assert seen.is_ready()
     assert seen.reasons() == [reason]
+
+
+def test_why_a_node_does_not_run_is_told_once() -> None:
+    findings = (
+        HealthFinding("state", Level.CRITICAL, "broker is fenced", "see"),
+        HealthFinding("session", Level.CRITICAL, "no session with a controller", "see"),
+        HealthFinding("damage", Level.CRITICAL, "orders/0 is rotten", ""),
+    )
+    reasons = ("broker is fenced", "no session with a controller")
+    seen = _survey(replace(ALL_WELL, state="fenced", reasons=reasons, findings=findings))
+    assert seen.reasons() == [
+        "node 0 is fenced (broker is fenced, no session with a controller)",
+        "node 0: orders/0 is rotten",
+    ]
+    failed = [(each.name, each.node) for each in seen.checks() if each.level]
+    assert failed == [("state", 0), ("session", 0), ("damage", 0)]
+
+
+def test_a_stall_that_is_over_is_told_and_makes_no_cluster_unhealthy() -> None:
+    stall = HealthFinding("event-loop", Level.CRITICAL, "it stood still", "more of a processor")
+    seen = _survey(replace(ALL_WELL, findings=(stall,)))
+    assert seen.is_healthy()
+    [told] = [each for each in seen.checks() if each.level]
+    assert (told.name, told.node, told.reason) == ("event-loop", 0, "node 0: it stood still")
+
+
+def test_checks_that_pass_are_told_of_every_node_and_the_cluster() -> None:
+    seen = _survey()
+    assert {each.level for each in seen.checks()} == {Level.OK}
+    assert [each.name for each in seen.checks()] == [*OF_NODE, *OF_NODE, *OF_NODE, *OF_CLUSTER]
 
 
 def test_lost_ranges_are_named_by_node_and_those_given_up_hurt_nobody() -> None:

@@ -49,8 +49,7 @@ class Controller:
 
 
 class Disk:
-    degraded = offline = False
-    problems: tuple[str, ...] = ()
+    degraded = offline = slow = False
     shortage: tuple[str, ...] = ()
 
 

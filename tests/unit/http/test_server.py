@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import trio
@@ -10,6 +10,7 @@ import trio_websocket
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from paceline.health import Check, Level
 from paceline.wire.frame import Kind, encode_head
 from paceline_node.client_memory import ClientMemory, Holding, unlimited
 from paceline_node.http.pages import Scrapes, standard_pages
@@ -24,6 +25,10 @@ from paceline_node.security.sessions import Login
 
 HEAD = "Host: localhost\r\n"
 LIMIT_BYTES = 1_000_000
+STARTS = Check("state", Level.CRITICAL, "broker is starting", "wait", 3)
+NO_ROOM = Check("disk-space", Level.CRITICAL, "the disk is full")
+EXPIRES = Check("certificates", Level.WARNING, "it expires soon")
+PASSED = Check("session")
 NOTHING = {"held_bytes": 0, "limit_bytes": LIMIT_BYTES, "is_short": False}
 
 
@@ -61,14 +66,14 @@ def allow(_principal: Principal) -> None:
 
 
 def server(
-    failed: list[str] | None = None,
+    failed: Sequence[Check] = (),
     permit: Callable[[Principal], None] = allow,
     memory: ClientMemory | None = None,
     **options: object,
 ) -> HttpServer:
     memory = memory or ClientMemory(LIMIT_BYTES)
     scrapes = Scrapes(Metrics(version="7.1").collect, Turns(), trio.to_thread.run_sync)
-    pages = standard_pages(scrapes, lambda: failed or [], permit, memory)
+    pages = standard_pages(scrapes, lambda: failed, permit, memory)
 
     async def bug(_principal: Principal) -> Page:
         return Page(str(1 // 0).encode())
@@ -79,7 +84,7 @@ def server(
 
 @pytest.fixture
 def client(nursery: trio.Nursery) -> Client:
-    return Client(server(["storage: recovering 3 partitions", "controller: none"]), nursery)
+    return Client(server([STARTS, EXPIRES, NO_ROOM, PASSED]), nursery)
 
 
 async def get(client: Client, path: str, *, method: str = "GET", more: str = HEAD) -> int:
@@ -97,14 +102,70 @@ async def test_ready_names_what_fails(client: Client, nursery: trio.Nursery) -> 
     assert status == 503
     assert json.loads(body) == {
         "ready": False,
-        "failed": ["storage: recovering 3 partitions", "controller: none"],
+        "failed": ["broker is starting", "the disk is full"],
+        "checks": [
+            {
+                "name": "state",
+                "level": "critical",
+                "reason": "broker is starting",
+                "what_to_do": "wait",
+                "node": 3,
+            },
+            {
+                "name": "certificates",
+                "level": "warning",
+                "reason": "it expires soon",
+                "what_to_do": "",
+                "node": None,
+            },
+            {
+                "name": "disk-space",
+                "level": "critical",
+                "reason": "the disk is full",
+                "what_to_do": "",
+                "node": None,
+            },
+            {"name": "session", "level": "ok", "reason": "", "what_to_do": "", "node": None},
+        ],
         "client_memory": NOTHING,
     }
     healthy = Client(server(), nursery)
     await healthy.send(f"GET /ready?x=1 HTTP/1.1\r\n{HEAD}\r\n")
     status, _, body = await healthy.answer()
-    told = {"ready": True, "failed": [], "client_memory": NOTHING}
+    told = {"ready": True, "failed": [], "checks": [], "client_memory": NOTHING}
     assert (status, json.loads(body)) == (200, told)
+
+
+async def test_what_is_to_be_mended_elsewhere_keeps_no_node_from_serving(
+    nursery: trio.Nursery,
+) -> None:
+    """A load balancer would send everybody away from every node of the cluster."""
+    leaderless = Check("leaders", Level.CRITICAL, "1 of 9 partitions without leader")
+    client = Client(server([leaderless, EXPIRES, PASSED]), nursery)
+    await client.send(f"GET /ready HTTP/1.1\r\n{HEAD}\r\n")
+    status, _, body = await client.answer()
+    told = json.loads(body)
+    assert (status, told["ready"], told["failed"]) == (200, True, [])
+    assert [each["name"] for each in told["checks"]] == ["leaders", "certificates", "session"]
+
+
+async def test_live_has_the_names_that_probes_are_set_to(client: Client) -> None:
+    for path in ("/live", "/health", "/healthz"):
+        await client.send(f"GET {path} HTTP/1.1\r\n{HEAD}\r\n")
+        status, _, body = await client.answer()
+        assert (status, body) == (200, b"live\n"), path
+
+
+async def test_who_is_sent_away_is_told_which_setting_lets_him_in(nursery: trio.Nursery) -> None:
+    for more, status, setting in (
+        ("Host: broker.example\r\n", 421, "http.allowed_hosts"),
+        (f"{HEAD}Origin: http://evil.example\r\n", 403, "http.allowed_origins"),
+    ):
+        client = Client(server(), nursery)
+        await client.send(f"GET /live HTTP/1.1\r\n{more}\r\n")
+        said, _, body = await client.answer()
+        assert said == status
+        assert setting in json.loads(body)["error"]
 
 
 async def test_ready_shows_what_clients_hold(nursery: trio.Nursery) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping
 
+from paceline.health import Damage
 from paceline.types import NO_NODE, NodeId
-from paceline.wire.native.data import RangeStanding
+from paceline.wire.native.standings import RangeStanding
 from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.storage.damage import DamagedRange
@@ -27,27 +28,32 @@ class State(enum.Enum):
 
 def describe(
     node: NodeId, partitions: Iterable[Partition], lost_ends: Mapping[PartitionKey, int]
-) -> tuple[str, ...]:
+) -> tuple[Damage, ...]:
     """One sentence for each damaged range of these replicas, which ``node`` hosts, for each of them
     that has lost its end or all of it or is not enough to lead, and for each leader that lacks what
     they know to be committed. ``lost_ends``: how far lost logs are known to have reached."""
-    return tuple(sentence for each in partitions for sentence in _sentences(node, each, lost_ends))
+    return tuple(found for each in partitions for found in _damage(node, each, lost_ends))
 
 
-def _sentences(
+def _damage(
     node: NodeId, partition: Partition, lost_ends: Mapping[PartitionKey, int]
-) -> Iterator[str]:
+) -> Iterator[Damage]:
     for damaged in partition.log.damaged:
-        yield f"{partition} {damaged}; {_outlook(node, partition, damaged)[1]}"
+        state, outlook = _outlook(node, partition, damaged)
+        yield Damage(f"{partition} {damaged}; {outlook}", state is State.REPAIRING)
     for each in _lacking(node, partition, lost_ends):
         to = "" if each.end == UNKNOWN else f"..{each.end - 1}"
-        yield f"{partition} offsets {each.start}{to or ' and on'}: {each.reason}"
+        yield Damage(
+            f"{partition} offsets {each.start}{to or ' and on'}: {each.reason}",
+            each.state == State.REPAIRING.value,
+        )
     follower = partition.replica.follower
     if follower is not None and follower.leader_lacks:
-        yield (
+        sentence = (
             f"{partition}: node {follower.leader}, which leads, lacks committed records, which end "
             f"at {partition.high_watermark} here; nothing is cut, and node {node} asks to lead"
         )
+        yield Damage(sentence, is_repaired=False)
 
 
 def ranges(

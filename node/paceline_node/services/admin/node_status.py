@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from paceline.types import NodeId
+from paceline import health
+from paceline.health import Check, CheckName
+from paceline.types import NO_NODE, NodeId
 from paceline.values import dataclass
-from paceline.wire.native.data import BrokerInfo, CertificateStanding, StatusReply
+from paceline.wire.native.data import BrokerInfo, StatusReply
+from paceline.wire.native.standings import CertificateStanding, HealthFinding
 from paceline.wire.peer.control import Address
 from paceline_node.controller.image import Broker, Image
-from paceline_node.controller.lifecycle import BrokerState, Lifecycle
+from paceline_node.controller.lifecycle import Lifecycle
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.replication.hosted_partitions import PartitionTable
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.admin import damage_view
 from paceline_node.services.authorization.authorizer import Authorizer
+
+_TO_MEND = (CheckName.DISK_SPACE, CheckName.DAMAGE, CheckName.CERTIFICATES)
+"""What ``damaged`` tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +73,9 @@ class Certificates(Protocol):
     def expiries(self) -> Mapping[str, int]:
         """Until when each is good: seconds since 1970, by setting."""
 
-    def problems(self, now: float) -> tuple[str, ...]:
-        """What an operator has to mend, a sentence each."""
+    @property
+    def refused(self) -> str:
+        """Why the files that the settings name now are not in force; empty where they are."""
 
 
 class StatusService:
@@ -86,9 +93,12 @@ class StatusService:
         *,
         quorum: Callable[[], QuorumView],
         stop_with_cluster: Callable[[], None],
+        loop_delay: Callable[[], float],
         certificates: Certificates | None = None,
     ) -> None:
+        self._loop_delay = loop_delay
         self._certificates = certificates
+        self._counted: tuple[Image, PartitionCounts] | None = None
         self._env = env
         self._node_id = node_id
         self._software = software
@@ -101,18 +111,58 @@ class StatusService:
         self._started = env.now()
 
     def reasons(self) -> tuple[str, ...]:
-        """Why this node is not plainly running; empty when it is."""
-        reasons = []
-        state = self._lifecycle.state
-        if state is not BrokerState.RUNNING:
-            reasons.append(f"broker is {state.value}")
-        if self._quorum().other_history:
-            reasons.append(self._quorum().other_history)
-        elif self._quorum().leader < 0:
-            reasons.append("no active controller is known")
-        if not self._lifecycle.session_valid:
-            reasons.append("no session with a controller")
-        return (*reasons, *self._lifecycle.health.problems)
+        """Why this node is not ready; empty when it is."""
+        return tuple(each.reason for each in health.failed_to_serve(self._own_checks()))
+
+    def checks(self) -> tuple[Check, ...]:
+        """How this node and the cluster are, as far as it knows; those that pass, too."""
+        image, counts = self._store.image, self._counts()
+        active = (node for node, broker in image.brokers.items() if not broker.fenced)
+        facts = health.ClusterFacts(
+            members=sorted(image.brokers),
+            active=frozenset(active),
+            topics=len(image.topics),
+            partitions=counts.partitions,
+            leaderless=counts.leaderless,
+            under_min_isr=counts.under_min_isr,
+            under_replicated=counts.under_replicated,
+        )
+        return (*self._own_checks(), *health.judge_cluster(facts))
+
+    def _own_checks(self) -> tuple[Check, ...]:
+        quorum, disk = self._quorum(), self._lifecycle.health
+        return health.judge_node(
+            health.NodeFacts(
+                node=self._node_id,
+                state=self._lifecycle.state.value,
+                knows_controller=quorum.leader != NO_NODE,
+                other_history=quorum.other_history,
+                has_session=self._lifecycle.session_valid,
+                shortage=disk.shortage,
+                disk_is_slow=disk.slow,
+                damage=self._damage(),
+                certificates=self._certificate_facts(),
+                loop_delay_s=self._loop_delay(),
+                session_s=self._lifecycle.session_s,
+            )
+        )
+
+    def _damage(self) -> tuple[health.Damage, ...]:
+        return damage_view.describe(self._node_id, self._table.partitions, self._table.lost_ends)
+
+    def _certificate_facts(self) -> health.Certificates | None:
+        known = self._certificates
+        if known is None:
+            return None
+        now = self._env.host.wall_ms() / 1000
+        return health.Certificates(known.expiries, known.refused, now)
+
+    def _counts(self) -> PartitionCounts:
+        # Probes come every few seconds, and images of thousands of partitions change rarely.
+        image = self._store.image
+        if self._counted is None or self._counted[0] is not image:
+            self._counted = (image, count_partitions(image))
+        return self._counted[1]
 
     def quorum(self) -> QuorumView:
         """The metadata quorum as this node sees it."""
@@ -137,15 +187,17 @@ class StatusService:
         """The native STATUS reply. Raises AuthorizationFailed."""
         self.permit(principal)
         image = self._store.image
-        counts = count_partitions(image)
+        counts = self._counts()
+        found = health.found(self._own_checks())
         quorum = self._quorum()
         hosted = self._table.partitions
+        total, free = self._disk_bytes()
         return StatusReply(
             node_id=self._node_id,
             cluster_id=image.cluster_id,
             software=self._software,
             state=self._lifecycle.state.value,
-            reasons=self.reasons(),
+            reasons=tuple(each.reason for each in health.failed_to_serve(found)),
             role=quorum.role,
             term=quorum.term,
             controller=quorum.leader,
@@ -164,11 +216,7 @@ class StatusService:
             degraded=self._lifecycle.health.degraded,
             uptime_ms=int((self._env.now() - self._started) * 1000),
             pid=self._env.host.pid(),
-            damaged=(
-                *damage_view.describe(self._node_id, hosted, self._table.lost_ends),
-                *self._lifecycle.health.shortage,
-                *self._of_certificates(),
-            ),
+            damaged=tuple(each.reason for each in found if each.name in _TO_MEND),
             ranges=damage_view.ranges(self._node_id, hosted, self._table.lost_ends),
             certificates=(
                 ()
@@ -178,9 +226,16 @@ class StatusService:
                     for setting, ends in self._certificates.expiries.items()
                 )
             ),
+            findings=tuple(
+                HealthFinding(each.name, each.level, each.reason, each.what_to_do) for each in found
+            ),
+            disk_bytes=total,
+            disk_free_bytes=free,
+            loop_delay_ms=int(self._loop_delay() * 1000),
         )
 
-    def _of_certificates(self) -> tuple[str, ...]:
-        if self._certificates is None:
-            return ()
-        return self._certificates.problems(self._env.host.wall_ms() / 1000)
+    def _disk_bytes(self) -> tuple[int, int]:
+        try:
+            return self._env.disk.total_bytes(), self._env.disk.free_bytes()
+        except OSError:  # what is wrong with it shows where it is written to
+            return -1, -1
