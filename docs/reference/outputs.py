@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from docs.reference.health_outputs import CHECK, CHECKS
 from docs.reference.markdown import whole
 from docs.reference.shapes import Shape
 
@@ -35,13 +36,6 @@ _USER: Shape = {
     "tokens": [_TOKEN],
 }
 _SEEN: dict[str, Any] = {"state": "text", "role": "text?", "leads": "integer?"}
-_CHECK: dict[str, Any] = {
-    "name": "text",
-    "level": "text",
-    "reason": "text",
-    "what_to_do": "text",
-    "node": "integer?",
-}
 _COUNTS: dict[str, Any] = {
     "controller": "integer?",
     "topics": "integer?",
@@ -50,7 +44,7 @@ _COUNTS: dict[str, Any] = {
     "under_replicated_partitions": "integer?",
     "healthy": "flag",
     "reasons": ["text"],
-    "checks": [_CHECK],
+    "checks": [CHECK],
 }
 _ELSEWHERE: dict[str, Any] = {
     "id": "integer",
@@ -201,7 +195,7 @@ OUTPUTS: Mapping[str, Shape] = {
     "health": {
         "healthy": "flag",
         "reasons": ["text"],
-        "checks": [_CHECK],
+        "checks": [CHECK],
         "controller": "integer?",
         "ranges": [
             {
@@ -216,6 +210,7 @@ OUTPUTS: Mapping[str, Shape] = {
         ],
         "certificates": [{"node": "integer", "setting": "text", "until": "text"}],
     },
+    **CHECKS,
     "down": _MADE,
     "purge": {"removed": "text"},
     "logs": (

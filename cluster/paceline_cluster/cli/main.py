@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up:up", "Start a cluster on this machine, or show the one that runs."),
     "status": ("health:status", "Show nodes, controller and partition counts."),
     "health": ("health:health", "Say whether the cluster is healthy, and why not."),
+    "check": ("check:check", "Ask one thing of the cluster, as plugins of Nagios do."),
     "down": ("down:down", "Stop the cluster in order; its data stay."),
     "purge": ("down:purge", "Stop the cluster and remove its directory."),
     "logs": ("logs:logs", "Show the nodes' logs."),
