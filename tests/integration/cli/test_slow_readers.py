@@ -11,6 +11,7 @@ from paceline.client import Client, ClientSettings, ConsumedBatch, OutOfRange, c
 from paceline.types import TopicPartition
 from paceline_cluster.cli.consume_group import GroupReading, read_group
 from paceline_cluster.cli.output import OutputFormat, Printer
+from paceline_cluster.cli.topic_names import TopicNames
 from tests.integration.client.test_groups import FLAGS, until
 from tests.integration.node.nodes import lone_node
 
@@ -45,7 +46,7 @@ class SlowReading:
 
     async def run(self) -> None:
         reading = GroupReading(
-            ["orders"], "g", OutOfRange.EARLIEST, 6.0, "kafka", self._count, self._show
+            TopicNames(("orders",)), "g", OutOfRange.EARLIEST, 6.0, "kafka", self._count, self._show
         )
         with self._scope:
             await read_group(self._client, reading, self.told)

@@ -127,7 +127,6 @@ def test_waiting_ends_with_the_state_of_everything(paceline: BlockingPaceline) -
     text = str(late.value)
     assert "the high watermark of orders/0 reaches 5: not within 0.2 s" in text
     assert "orders/0: leader" in text
-    assert "the nodes' logs, " in text
 
 
 def test_the_clock_of_a_node_jumps(paceline: BlockingPaceline) -> None:
