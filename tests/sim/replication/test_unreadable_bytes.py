@@ -196,8 +196,10 @@ async def test_a_sole_replica_says_what_is_lost_and_goes_on(
             assert value in bytes(sound.read())
         assert not node.failures
         (told,) = damage_view.describe(leader.leader, [leader], {})
-        assert told.startswith("t/0 offsets 4..6: cannot be read (Input/output error); no other")
-        assert told.endswith("paceline topic trim t --partition 0 --before 7")
+        said = told.sentence
+        assert said.startswith("t/0 offsets 4..6: cannot be read (Input/output error); no other")
+        assert said.endswith("paceline topic trim t --partition 0 --before 7")
+        assert not told.is_repaired
         (lost,) = damage_view.ranges(leader.leader, [leader], {})
         assert (lost.start, lost.end, lost.state) == (4, 7, "damaged")
         leader.trim(7)
