@@ -350,6 +350,8 @@ def encode_record(record: CursusRecord) -> bytes:
 
 def record_bytes(records: Sequence[CursusRecord]) -> int:
     """How many bytes the records take when encoded."""
+    if isinstance(records, PackedRecords):
+        return len(records.encoded)
     return sum(
         MIN_RECORD_BYTES
         + len(record.producer_id)

@@ -155,6 +155,26 @@ def test_round_trip_in_both_dialects(batch: CursusBatch) -> None:
     assert len(body) == head + record_bytes(batch.records)
 
 
+@pytest.mark.parametrize("count", [64, 65, 1000])
+def test_many_records_are_what_few_are(count: int) -> None:
+    """From some number on they stay bytes until they are asked for."""
+    made = [CursusRecord(0, n + 1, b"p", b"k%d" % n, 1, b"x" * n) for n in range(count)]
+    batch = CursusBatch(Dialect.REAL, "orders", 0, Acks.ALL, True, made)
+    body = encode_batch(batch)
+    parsed = parse_batch(body)
+    assert list(parsed.records) == made
+    assert len(parsed.records) == count
+    for at in (0, 1, count - 1, -1, -count, 7):
+        assert parsed.records[at] == made[at]
+    assert list(parsed.records[3:9]) == made[3:9]
+    with pytest.raises(IndexError):
+        parsed.records[count]
+    assert record_bytes(parsed.records) == record_bytes(made)
+    assert encode_batch(parsed) == body
+    with pytest.raises(CursusError, match="batch_decode_failed"):
+        parse_batch(body[:-1])
+
+
 @given(batches, st.sampled_from([c for c in Compression if c]))
 @settings(deadline=None)
 def test_every_compression_in_both_dialects(batch: CursusBatch, codec: Compression) -> None:

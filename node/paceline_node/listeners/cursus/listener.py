@@ -21,7 +21,7 @@ from paceline.errors import PacelineError, RemoteProtocolError, RequestTimedOut
 from paceline.types import Acks, Compression, NodeId
 from paceline.values import dataclass
 from paceline.wire.cursus import requests
-from paceline.wire.cursus.batch import CursusBatch
+from paceline.wire.cursus.batch import CursusBatch, record_bytes
 from paceline.wire.cursus.commands import INTERNAL, Command, parse_command
 from paceline.wire.cursus.compression import CursusCompressor, codec_of
 from paceline.wire.cursus.errors import ERROR_CLASSES, CursusError
@@ -66,9 +66,8 @@ _THREAD_BYTES = 128 * 1024
 as can be once it is unpacked (services/DESIGN 4.2)."""
 _REQUEST_TIMED_OUT = CursusError("request_timed_out", 'reason="outcome unknown"')
 _VERSION = 1
-_UNPACKED_AT_ONCE = 4
 _RECORD_BYTES = 300
-"""What a record takes besides its payload and its key."""
+"""What a record takes besides its bytes, once it is appended."""
 
 _RUN_REQUESTS = 64
 _RUN_BYTES = 128 * 1024
@@ -134,7 +133,6 @@ class CursusListener:
         self._produce = produce
         self._reads = reads
         self._streams = StreamTable.empty()
-        self._unpacking = trio.CapacityLimiter(_UNPACKED_AT_ONCE)
         self._words = settings.commands | INTERNAL
         names = {word: word.lower() for word in (*self._words, BATCH)}
         self._meters = metrics.requests_by("cursus", names)
@@ -259,24 +257,16 @@ class CursusListener:
     async def _parse(self, body: bytes) -> tuple[CursusBatch | Command, int]:
         """What a frame says, and how many bytes that is, unpacked."""
         words, compressors = self._words, self._settings.compressors
-        is_packed = codec_of(body) is not Compression.NONE
-        if len(body) <= _THREAD_BYTES and not is_packed:
+        if len(body) <= _THREAD_BYTES and codec_of(body) is Compression.NONE:
             try:
                 return _command_or_batch(read_frame(body, words)), len(body)
             except CursusError:
                 if not compressors:
                     raise
-                is_packed = True
-        if not is_packed and not compressors:
-            found, size = await self._env.host.run_blocking(
-                lambda: _weighed(read_frame(body, words))
-            )
-            return _command_or_batch(found), size
-        # How much it unpacks to is not known before: few at a time.
-        async with self._unpacking:
-            found, size = await self._env.host.run_blocking(
-                lambda: _weighed(read_frame(body, words, compressors))
-            )
+        # How much it unpacks to is not known before; few threads do it at a time.
+        found, size = await self._env.host.run_blocking(
+            lambda: _weighed(read_frame(body, words, compressors))
+        )
         return _command_or_batch(found), size
 
     async def _answer(
@@ -534,8 +524,8 @@ def _weighed(found: CursusBatch | CommandText) -> tuple[CursusBatch | CommandTex
     """What was read, and about how many bytes that takes."""
     if not isinstance(found, CursusBatch):
         return found, len(found.rest)
-    size = sum(len(record.payload) + len(record.key) for record in found.records)
-    return found, size + _RECORD_BYTES * len(found.records)
+    records = found.records
+    return found, record_bytes(records) + _RECORD_BYTES * len(records)
 
 
 async def _write(sink: FrameSink, transport: Transport, connection: trio.CancelScope) -> None:
