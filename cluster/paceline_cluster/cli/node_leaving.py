@@ -15,7 +15,7 @@ from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.options import STOP_TIMEOUT_S
 from paceline_cluster.cli.output import Printer, Table, output_option
-from paceline_cluster.cli.partitions import carried_out
+from paceline_cluster.cli.partitions import at_once_option, carried_out
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.replica_plan import Move
@@ -80,14 +80,7 @@ def revive(
 
 @click.command()
 @_number
-@click.option(
-    "--at-once",
-    type=click.IntRange(1),
-    default=moving.AT_ONCE,
-    show_default=True,
-    metavar="N",
-    help="So many partitions are moved at the same time.",
-)
+@at_once_option
 @click.option(
     "--timeout",
     type=click.FloatRange(0),

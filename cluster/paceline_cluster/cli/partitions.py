@@ -41,6 +41,16 @@ def move() -> None:
     """
 
 
+at_once_option = click.option(
+    "--at-once",
+    type=click.IntRange(1),
+    default=moving.AT_ONCE,
+    show_default=True,
+    metavar="N",
+    help="So many partitions are moved at the same time.",
+)
+
+
 @move.command()
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topics)
 @client_options
@@ -76,7 +86,9 @@ def plan(
 
     made = with_client(find(directory, bootstrap), work)
     if made.stuck:
-        raise Refused("; ".join(made.stuck[:_SHOWN]), hint="add a node, or lower the factor")
+        raise Refused(
+            "; ".join(made.stuck[:_SHOWN]), hint="add a node, or lower the replication factor"
+        )
     data = _document(made.moves)
     if target is not None:
         target.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
@@ -105,14 +117,7 @@ async def planned(client: Client, topics: Sequence[str], leaving: Sequence[NodeI
 @move.command()
 @click.argument("file", type=click.File(encoding="utf-8"), metavar="PLAN")
 @client_options
-@click.option(
-    "--at-once",
-    type=click.IntRange(1),
-    default=moving.AT_ONCE,
-    show_default=True,
-    metavar="N",
-    help="So many partitions are moved at the same time.",
-)
+@at_once_option
 @click.option(
     "--timeout",
     type=click.FloatRange(0),
