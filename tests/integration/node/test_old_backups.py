@@ -24,6 +24,19 @@ async def _write(nodes: Cluster, first: int, end: int) -> None:
             await client.ok("PRODUCE", f"orders k:{number} acks=all")
 
 
+async def _two_and_a_third(nodes: Cluster) -> tuple[int, int, int]:
+    """Leader and follower of ``orders``, which holds 20 records, and the node without a replica."""
+    async with NativeConnection(nodes.up[0].addresses["native"]) as connection:
+        wish = CreateTopic("orders", 1, 2, {"min.insync.replicas": "2"})
+        await connection.call(NativeApi.CREATE_TOPIC, wish, TopicCreated)
+    leader = await nodes.leader("orders", 0)
+    (follower,) = {*(await nodes.partition("orders", 0)).replicas} - {leader}
+    (third,) = {0, 1, 2} - {leader, follower}
+    await nodes.in_sync("orders", 0, leader, follower)
+    await _write(nodes, 0, 20)
+    return leader, follower, third
+
+
 def _image(nodes: Cluster, number: int) -> Image:
     """The metadata as a node has them now."""
     broker = nodes.up[number].node.broker
@@ -158,14 +171,7 @@ async def test_older_metadata_is_told_by_the_incarnation_and_nobody_votes_by_it(
 async def test_an_older_copy_of_a_disk_does_not_lead_while_the_whole_one_is_away(tmp_path) -> None:
     """Everything in it is right, and no start lies between: only the metadata tell."""
     async with cluster(tmp_path) as nodes:
-        async with NativeConnection(nodes.up[0].addresses["native"]) as connection:
-            wish = CreateTopic("orders", 1, 2, {"min.insync.replicas": "2"})
-            await connection.call(NativeApi.CREATE_TOPIC, wish, TopicCreated)
-        old = await nodes.leader("orders", 0)
-        (whole,) = {*(await nodes.partition("orders", 0)).replicas} - {old}
-        (third,) = {0, 1, 2} - {old, whole}
-        await nodes.in_sync("orders", 0, old, whole)
-        await _write(nodes, 0, 20)
+        old, whole, third = await _two_and_a_third(nodes)
         backup = tmp_path / "backup"
         shutil.copytree(data_dir(tmp_path, old), backup)
         copied_at = _image(nodes, old).offset
@@ -200,14 +206,7 @@ async def test_what_an_old_copy_wrote_alone_makes_it_no_longer_than_the_whole_on
     which only it is asked. When the other replica is there that one has the longer log still."""
     settings = {"controller.noop_interval_ms": "3600000"}  # so young a copy nobody can tell
     async with cluster(tmp_path, flags=settings) as nodes:
-        async with NativeConnection(nodes.up[0].addresses["native"]) as connection:
-            wish = CreateTopic("orders", 1, 2, {"min.insync.replicas": "2"})
-            await connection.call(NativeApi.CREATE_TOPIC, wish, TopicCreated)
-        old = await nodes.leader("orders", 0)
-        (whole,) = {*(await nodes.partition("orders", 0)).replicas} - {old}
-        (third,) = {0, 1, 2} - {old, whole}
-        await nodes.in_sync("orders", 0, old, whole)
-        await _write(nodes, 0, 20)
+        old, whole, third = await _two_and_a_third(nodes)
         backup = tmp_path / "backup"
         shutil.copytree(data_dir(tmp_path, old), backup)
         await _write(nodes, 20, 40)
