@@ -103,9 +103,21 @@ def pytest_runtest_makereport(
     """Shows the state of the cluster of a test that failed, or whose other fixtures did."""
     report = yield
     cluster = item.stash.get(_CLUSTER, None)
-    if cluster is not None and report.failed and not _shows_it(call):
+    if cluster is None or not report.failed:
+        return report
+    if _shows_it(call):
+        _shorten_summary(report)
+    else:
         report.sections.append((_DUMP_TITLE, cluster.dump()))
     return report
+
+
+def _shorten_summary(report: pytest.TestReport) -> None:
+    """Leaves the first line of this failure in the summary at the end of a run. Where the variable
+    ``CI`` is set, pytest shows the whole message there, and so the cluster a second time."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        crash.message = crash.message.partition("\n")[0]
 
 
 def _shows_it(call: pytest.CallInfo[None]) -> bool:

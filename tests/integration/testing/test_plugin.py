@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import MappingProxyType
 
 import paceline_cluster.testing
 
@@ -17,13 +20,18 @@ INI = "[pytest]\nfilterwarnings = error\n"
 
 
 def _pytest(
-    folder: Path, text: str, *words: str, ini: str = INI + "trio_mode = true\n"
+    folder: Path,
+    text: str,
+    *words: str,
+    ini: str = INI + "trio_mode = true\n",
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, str]:
     (folder / "test_it.py").write_text(text)
     (folder / "pytest.ini").write_text(ini)
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *words],
         cwd=folder,
+        env={**os.environ, **variables},
         capture_output=True,
         timeout=HANG_S,
         text=True,
@@ -144,7 +152,10 @@ LOG_LINE = re.compile(r"^(?:E +)?\d\d:\d\d:\d\d\.\d+ node-0 \w+ .*$", re.MULTILI
 
 
 def test_a_failure_shows_a_few_log_lines_once_and_says_where_all_are(tmp_path: Path) -> None:
-    code, output = _pytest(tmp_path, FAILS, f"--basetemp={tmp_path / 'inner'}")
+    # With CI set, pytest's summary repeats whole messages.
+    code, output = _pytest(
+        tmp_path, FAILS, f"--basetemp={tmp_path / 'inner'}", variables={"CI": "true"}
+    )
     assert code == 1, output
     assert len(LOG_LINE.findall(output)) == 2 * 20, "by default, and not twice for one that waits"
     files = re.findall(r"the nodes' logs, (\S+), end:", output)
