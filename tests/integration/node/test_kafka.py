@@ -152,51 +152,6 @@ async def test_answers_come_in_order_and_acks_0_gets_none(tmp_path) -> None:
         assert records_in(fetched(answers[-1]).records, 12)
 
 
-async def test_an_error_without_an_answer_closes_the_connection(tmp_path) -> None:
-    async with node_and_client(tmp_path) as (_, client):
-        await client.send(produce(data_of(9), acks=0, topic="nowhere"), 9)
-        assert await client.read_frame() is None
-
-
-@pytest.mark.parametrize(
-    ("data", "acks", "version", "error"),
-    [
-        (data_of(9), 2, 9, ErrorCode.INVALID_REQUIRED_ACKS),
-        (data_of(9) * 2, -1, 9, ErrorCode.INVALID_RECORD),
-        (data_of(0), -1, 9, ErrorCode.INVALID_RECORD),
-        (data_of(9)[:-1], -1, 9, ErrorCode.CORRUPT_MESSAGE),
-        (data_of(9)[:-1] + b"\2", -1, 9, ErrorCode.CORRUPT_MESSAGE),
-        (data_of(1)[:-1] + b"\0", -1, 2, ErrorCode.CORRUPT_MESSAGE),
-        (b"", -1, 9, ErrorCode.INVALID_RECORD),
-        (
-            build_batch([Record(-1, NOW, None, b"v")], compression=Compression.ZSTD),
-            -1,
-            6,
-            ErrorCode.UNSUPPORTED_COMPRESSION,
-        ),
-        (build_batch([Record(-1, NOW, None, b"v")], flags=0x10), -1, 9, ErrorCode.INVALID_RECORD),
-        (build_batch([Record(-1, NOW, None, b"v")], flags=0x20), -1, 9, ErrorCode.INVALID_RECORD),
-    ],
-    ids=["acks", "two", "magic 0", "cut", "crc", "old crc", "none", "zstd", "txn", "control"],
-)
-async def test_what_produce_refuses(
-    tmp_path, data: bytes, acks: int, version: int, error: ErrorCode
-) -> None:
-    async with node_and_client(tmp_path) as (_, client):
-        refused = one(await client.ask(produce(data, acks=acks), version))
-        assert (refused.error_code, refused.base_offset) == (error, -1)
-        assert one(await client.ask(produce(data_of(9)), 9)).base_offset == 0
-
-
-async def test_internal_and_unknown_topics_take_nothing(tmp_path) -> None:
-    async with node_and_client(tmp_path) as (_, client):
-        for topic, error in (
-            ("__groups", ErrorCode.POLICY_VIOLATION),
-            ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ):
-            assert one(await client.ask(produce(data_of(9), topic=topic), 9)).error_code == error
-
-
 async def test_a_fetch_waits_for_records_and_ends_with_its_client(tmp_path) -> None:
     async with node_and_client(tmp_path) as (node, client):
         waiting = await client.send(fetch(0, wait_ms=30_000), 12)
@@ -206,17 +161,6 @@ async def test_a_fetch_waits_for_records_and_ends_with_its_client(tmp_path) -> N
             await other.ask(produce(data_of(9)), 9)
         part = fetched(await client.read(*waiting))
         assert len(records_in(part.records, 12)) == 3
-
-
-async def test_offsets_out_of_range_and_sessions(tmp_path) -> None:
-    async with node_and_client(tmp_path) as (_, client):
-        await client.ask(produce(data_of(9)), 9)
-        for offset in (-1, 4):
-            assert fetched(await client.ask(fetch(offset), 12)).error_code == 1
-        refused = await client.ask(fetch(0, session_id=7, session_epoch=3), 12)
-        assert refused.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        granted = await client.ask(fetch(0, session_epoch=0), 12)
-        assert (granted.error_code, granted.session_id) == (0, 0)
 
 
 async def test_offsets_by_time_in_every_version(tmp_path) -> None:

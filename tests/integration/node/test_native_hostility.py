@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from uuid import uuid4
@@ -14,7 +14,6 @@ import trio
 from paceline.errors import (
     ErrorCode,
     InconsistentClusterId,
-    InvalidRequest,
     NotLeader,
     PacelineError,
     PolicyViolation,
@@ -22,11 +21,6 @@ from paceline.errors import (
 )
 from paceline.types import Acks, Compression, Isolation
 from paceline.wire.batch import (
-    APPEND_TIME,
-    CONTROL,
-    DELETE_HORIZON,
-    EXTENDED,
-    TRANSACTIONAL,
     build_batch,
 )
 from paceline.wire.frame import Kind, encode_head
@@ -36,6 +30,8 @@ from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
 from tests.integration.node.native import HELLO, NativeConnection, request
 from tests.integration.node.nodes import HANG_S, RunningNode, V1Client, lone_node
+
+pytestmark = pytest.mark.virtual_time
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 PARTITIONS = 3
@@ -68,8 +64,8 @@ async def bystanders(node: RunningNode) -> AsyncIterator[None]:
             nursery.start_soon(work)
             yield
             before = rounds
-            while rounds < before + 2:
-                await trio.lowlevel.checkpoint()
+            while rounds < before + 2:  # noqa: ASYNC110  no event tells
+                await trio.sleep(0.001)
             done.set()
 
 
@@ -293,94 +289,6 @@ def _requests_with(number: int) -> list[tuple[int, Message, type[Message], bytes
 # --- batches --------------------------------------------------------------------------------------
 
 
-def _flipped(batch: bytearray) -> bytearray:
-    batch[-1] ^= 1
-    return batch
-
-
-def _with(position: int, value: int, form: str) -> Callable[[bytearray], bytearray]:
-    def change(batch: bytearray) -> bytearray:
-        struct.pack_into(form, batch, position, value)
-        return batch
-
-    return change
-
-
-def _batch(flags: int = 0, **settings: int) -> bytearray:
-    return build_batch([Record(value=b"v", timestamp_ms=1)], flags=flags, **settings)
-
-
-INVALID_RECORD = 87
-CORRUPT = 2
-BAD_BATCHES = {
-    "control": (_batch(CONTROL), INVALID_RECORD),
-    "control transaction marker": (_batch(CONTROL | TRANSACTIONAL), INVALID_RECORD),
-    "transactional": (_batch(TRANSACTIONAL), INVALID_RECORD),
-    "extended": (build_batch([Record(value=bytes(100))], flags=EXTENDED), INVALID_RECORD),
-    "log append time": (_batch(APPEND_TIME), INVALID_RECORD),
-    "delete horizon": (_batch(DELETE_HORIZON), INVALID_RECORD),
-    "unknown attribute": (_batch(0x400), INVALID_RECORD),
-    "bad crc": (_flipped(_batch()), CORRUPT),
-    "second of two bad": (_batch() + _flipped(_batch()), CORRUPT),
-    "magic 1": (_with(16, 1, ">b")(_batch()), INVALID_RECORD),
-    "cut": (_batch()[:-1], CORRUPT),
-    "head only": (_batch()[:60], CORRUPT),
-    "length too small": (_with(8, 10, ">i")(_batch()), CORRUPT),
-    "length negative": (_with(8, -1, ">i")(_batch()), CORRUPT),
-    "length beyond": (_with(8, 2**30, ">i")(_batch()), CORRUPT),
-    "trailing bytes": (_batch() + b"\x00", CORRUPT),
-    "unknown codec": (_batch(7), ErrorCode.UNSUPPORTED_COMPRESSION),
-    "no sequence": (_batch(producer_id=5), INVALID_RECORD),
-    "producer -2": (_batch(producer_id=-2), INVALID_RECORD),
-}
-
-
-async def test_batches_that_clients_may_not_send(tmp_path) -> None:
-    async with lone_node(tmp_path, ONE) as node, connect(node) as connection:
-        await make_topic(node)
-        for name, (batch, code) in BAD_BATCHES.items():
-            result = await connection.produce("orders", 0, batch)
-            assert result.error == code, (name, result)
-            assert result.message, name
-            assert result.base_offset == -1
-        assert await end_of(node) == 1
-        # One bad partition does not keep a good one from being written.
-        good = data.ProducePartition("orders", 0, len(BATCH))
-        bad = data.ProducePartition("orders", 1, len(BATCH))
-        reply = await connection.call(
-            NativeApi.PRODUCE,
-            data.Produce(1000, Acks.ALL, (bad, good)),
-            data.ProduceReply,
-            bytes(_flipped(_batch()) + BATCH),
-        )
-        assert [each.error for each in reply.partitions] == [CORRUPT, 0]
-        assert await end_of(node) == 2
-
-
-async def test_sizes_that_do_not_add_up_append_nothing(tmp_path) -> None:
-    async with lone_node(tmp_path, ONE) as node, connect(node) as connection:
-        await make_topic(node)
-        size = len(BATCH)
-        for sizes, payload in (
-            ((size - 1,), BATCH),
-            ((size + 1,), BATCH),
-            ((size, 1), BATCH),
-            ((), BATCH),
-            ((size,), b""),
-            ((-1,), b""),
-            ((2 * size, -size), BATCH),
-        ):
-            parts = tuple(
-                data.ProducePartition("orders", number, each) for number, each in enumerate(sizes)
-            )
-            wish = data.Produce(1000, Acks.ALL, parts)
-            with pytest.raises(InvalidRequest):
-                await connection.call(NativeApi.PRODUCE, wish, data.ProduceReply, bytes(payload))
-        result = await connection.produce("orders", 0, b"")
-        assert result.error == ErrorCode.INVALID_REQUEST
-        assert await end_of(node) == 1
-
-
 async def test_internal_topics_are_the_brokers_own(tmp_path) -> None:
     async with lone_node(tmp_path, ONE) as node, connect(node) as connection:
         result = await connection.produce("__groups", 0, BATCH)
@@ -444,6 +352,7 @@ async def test_too_many_requests_wait_unread(tmp_path) -> None:
         assert all(frame is not None and frame.kind == Kind.RESPONSE for frame in answers)
 
 
+@pytest.mark.virtual_time(False)
 async def test_a_client_that_does_not_read_holds_up_nobody(tmp_path) -> None:
     flags = {**ONE, "limits.requests_per_connection": "64"}
     async with lone_node(tmp_path, flags) as node, bystanders(node):
@@ -464,6 +373,7 @@ async def test_a_client_that_does_not_read_holds_up_nobody(tmp_path) -> None:
                 assert (await connection.produce("orders", 0, BATCH)).error == 0
 
 
+@pytest.mark.virtual_time(False)
 async def test_a_half_closed_client_is_served_to_its_last_request(tmp_path) -> None:
     async with lone_node(tmp_path, ONE) as node, connect(node) as connection:
         await make_topic(node)

@@ -175,11 +175,27 @@ class NativeClient:
         return 0
 
     async def _frame(self, api: int, body: Message, payload: bytes = b"") -> Frame:
-        head = encode_head(Kind.REQUEST, api, next(self._numbers), body.pack(), len(payload))
+        await self.send(api, body, payload)
+        frame = await self.next()
+        assert frame is not None, "the node closed the connection"
+        return frame
+
+    async def send(self, api: int, body: Message, payload: bytes = b"") -> int:
+        """Send without reading; the number that the answer will have."""
+        number = next(self._numbers)
+        head = encode_head(Kind.REQUEST, api, number, body.pack(), len(payload))
         await self._stream.send_all(head + payload)
+        return number
+
+    async def close(self) -> None:
+        await self._stream.aclose()
+
+    async def next(self) -> Frame | None:
+        """The next answer, None at the end of the stream."""
         while (frame := self._reader.next_frame()) is None:
             data = await self._stream.receive_some()
-            assert data, "the node closed the connection"
+            if not data:
+                return None
             self._reader.feed(data)
         return frame
 
@@ -191,17 +207,33 @@ class KafkaClient:
 
     async def ask(self, request: Struct, version: int) -> Any:
         """The response."""
+        response = await self.read(await self.send(request, version), version)
+        assert response is not None, "the node closed the connection"
+        return response
+
+    async def send(self, request: Struct, version: int) -> int:
+        """Send without reading; which API it is."""
         [key] = [key for key, api in APIS.items() if api.request is type(request)]
         header = RequestHeader(key, version, next(self._numbers), "c1")
         await self._stream.send_all(apis.request_frame(header, request))
-        frame = await self._read(int.from_bytes(await self._read(4), "big"))
+        return key
+
+    async def read(self, key: int, version: int) -> Any:
+        """The next response, which is one of that API; None at the end of the stream."""
+        size = await self._read(4)
+        if not size:
+            return None
+        frame = await self._read(int.from_bytes(size, "big"))
         return apis.read_response(memoryview(frame), 4, APIS[key], version)
 
     async def _read(self, size: int) -> bytes:
+        """Empty at the end of the stream, which is between frames."""
         data = b""
         while len(data) < size:
             more = await self._stream.receive_some(size - len(data))
-            assert more, "the node closed the connection"
+            if not more:
+                assert not data, "the node closed the connection within a frame"
+                break
             data += more
         return data
 
