@@ -31,8 +31,7 @@ from paceline.types import NO_NODE
 from paceline.values import dataclass
 from paceline.wire.native.data import StatusReply
 from paceline.wire.native.standings import CertificateStanding, RangeStanding
-from paceline_cluster import processes
-from paceline_cluster.errors import LOG_IN
+from paceline_cluster import processes, refused
 from paceline_cluster.log_lines import last_complaint, last_words
 from paceline_cluster.node_calls import ask_status, ask_to_stop
 from paceline_cluster.processes import ProcessState
@@ -70,7 +69,8 @@ class NodeView:
         if self.state == RUNNING:
             return []
         if self.is_closed:
-            return [f"node {self.id} runs, and does not say how it is ({self.error}): {LOG_IN}"]
+            todo = refused.what_to_do(self.error)
+            return [f"node {self.id} runs, and does not say how it is ({self.error}): {todo}"]
         details = [self.error] if self.status is None else [", ".join(self.status.reasons)]
         if self.ended:
             details.append("nobody stopped it")
@@ -83,7 +83,7 @@ class NodeView:
     def checks(self) -> Iterator[Check]:
         """What this node finds wrong with itself; without an answer, that there is none."""
         known = _NEXT.get(self.process, ": see its log").removeprefix(": ").format(self.id)
-        todo = LOG_IN if self.is_closed else known
+        todo = refused.what_to_do(self.error) if self.is_closed else known
         for each in self.problems():
             name = CheckName.NODES if self.status is None else CheckName.STATE
             yield Check(name, Level.CRITICAL, each, todo, self.id)

@@ -173,7 +173,8 @@ def to_text(verdict: Verdict) -> str:
     """For a person: the verdict, then all that is not in order with what to do."""
     lines = [f"{verdict.status.name} {verdict.check}: {verdict.headline}"]
     for each in verdict.findings:
-        todo = f"; {each.what_to_do}" if each.what_to_do else ""
+        is_said = not each.what_to_do or each.what_to_do in each.reason
+        todo = "" if is_said else f"; {each.what_to_do}"
         lines.append(f"  {each.status.name}: {each.reason}{todo}")
     return "\n".join(lines)
 

@@ -16,6 +16,7 @@ from paceline.client.retry import Backoff, retrying
 from paceline.client.settings import ClientSettings
 from paceline.errors import (
     AuthenticationFailed,
+    AuthorizationFailed,
     ErrorCode,
     LeaderNotAvailable,
     PacelineError,
@@ -24,6 +25,8 @@ from paceline.errors import (
     Unreachable,
     error_for,
 )
+from paceline.login import ClientLogin
+from paceline.tls import ClientTls
 from paceline.types import (
     NO_EPOCH,
     NO_NODE,
@@ -292,8 +295,20 @@ class Metadata:
         if known is None:
             raise UnknownTopicOrPartition(f"{name}: no such topic")
         if known.error:
+            if known.error == ErrorCode.AUTHORIZATION_FAILED:
+                raise AuthorizationFailed(f"{self._asker()} may not describe topic {name}")
             raise error_for(known.error, f"{name}: {_missing(known.error)}")
         return known
+
+    def _asker(self) -> str:
+        """Who this client is to the nodes, as far as it knows that itself."""
+        login = self._settings.login or self._pattern.login or ClientLogin.from_environ()
+        if login is not None:
+            return login.username or f"the owner of {login.password_file}"
+        tls = self._settings.tls or self._pattern.tls or ClientTls.from_environ()
+        if tls is not None and tls.certificate:
+            return f"the owner of {tls.certificate}"
+        return "anonymous"
 
     async def topic_soon(self, name: str, *, auto_create: bool = False) -> TopicInfo:
         """As :meth:`topic`, for one that may just have been created: waits a little for it."""

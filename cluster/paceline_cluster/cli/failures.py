@@ -16,18 +16,23 @@ from typing import Any
 
 import click
 
-from paceline.errors import ErrorCode, PacelineError
+from paceline.errors import (
+    AuthenticationFailed,
+    AuthorizationFailed,
+    ErrorCode,
+    PacelineError,
+)
 from paceline.values import dataclass
 from paceline_cluster.cli.exit_codes import exit_code_for
 from paceline_cluster.cli.output import OutputFormat, Printer
 from paceline_cluster.cli.terminal import sentences
-from paceline_cluster.errors import LOG_IN, ClusterError, Exit
+from paceline_cluster.errors import ClusterError, Exit
+from paceline_cluster.refused import what_to_do
 
 _HINTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
         "'paceline topic list' and 'paceline topic describe NAME' show what there is"
     ),
-    ErrorCode.AUTHORIZATION_FAILED: f"{LOG_IN}; 'paceline acl create' says who may do what",
     ErrorCode.GROUP_ID_NOT_FOUND: "'paceline group list' shows which groups there are",
     ErrorCode.NON_EMPTY_GROUP: (
         "end its members first; 'paceline group describe NAME' shows them, and "
@@ -81,11 +86,17 @@ def failure_of(error: ClusterError | PacelineError | OSError) -> Failure:
     """What a failure of a command means. A broker's error may carry what to do as its note."""
     exit_code = exit_code_for(error)
     if isinstance(error, PacelineError):
-        [hint] = getattr(error, "__notes__", ()) or [_HINTS.get(error.code, "")]
+        [hint] = getattr(error, "__notes__", ()) or [_hint(error)]
         return Failure(error.code.name, _said(error), exit_code, hint)
     if isinstance(error, ClusterError):
         return Failure(code_of(type(error)), error.message, exit_code, error.hint)
     return Failure(code_of(type(error)), _said(error), exit_code)
+
+
+def _hint(error: PacelineError) -> str:
+    if isinstance(error, AuthorizationFailed | AuthenticationFailed):
+        return what_to_do(str(error))
+    return _HINTS.get(error.code, "")
 
 
 def usage_failure(error: click.ClickException) -> Failure:

@@ -20,7 +20,7 @@ import trio
 
 from paceline.client import Producer, ProducerSettings
 from paceline.client.single_error_nursery import open_scope
-from paceline.errors import MessageTooLarge, PacelineError
+from paceline.errors import AuthorizationFailed, MessageTooLarge, PacelineError
 from paceline.types import Acks, Compression
 from paceline.values import dataclass
 from paceline_cluster.cli.acknowledged_file import AckedFile
@@ -37,6 +37,7 @@ from paceline_cluster.cli.session import client_of
 from paceline_cluster.cli.signals import on_signals
 from paceline_cluster.cli.start_positions import parse_time
 from paceline_cluster.errors import BadInput, Exit
+from paceline_cluster.refused import what_to_do
 
 ACKS = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL}
 
@@ -238,7 +239,7 @@ def ending(topic: str, tally: Tally) -> Failure | None:
     if tally.error is None:
         return None
     failed = f"{_records(tally.failed)} {'was' if tally.failed == 1 else 'were'} not acknowledged"
-    why = failure_of(tally.error)
+    why = _why(topic, tally.error)
     message = (
         f"{topic}: {failed}, the first is that of line {tally.first_failed_line}: "
         f"{why.message.removeprefix(f'{topic}: ')} ({tally.outcome()})"
@@ -260,12 +261,20 @@ def _interrupted(topic: str, tally: Tally) -> Failure:
     if tally.refusal is None:
         return replace(INTERRUPTED, message=message)
     refused = f"{_records(tally.refused)} {'was' if tally.refused == 1 else 'were'} refused"
-    why = failure_of(tally.refusal)
+    why = _why(topic, tally.refusal)
     message += (
         f"; {topic}: {refused}, the first is that of line {tally.first_refused_line}: "
         f"{why.message.removeprefix(f'{topic}: ')} (they are not stored)"
     )
     return replace(why, message=message)
+
+
+def _why(topic: str, error: PacelineError) -> Failure:
+    """The right that is missing is that to write this topic, even where the refusal names none."""
+    failure = failure_of(error)
+    if isinstance(error, AuthorizationFailed):
+        return replace(failure, hint=what_to_do(str(error), topic=topic))
+    return failure
 
 
 def _records(count: int) -> str:

@@ -140,7 +140,10 @@ class Forbidden(AuthorizationFailed):
     """``principal`` may not do ``operation`` to ``resource``."""
 
     def __init__(self, principal: Principal, operation: Operation, resource: Resource) -> None:
-        super().__init__(f"{principal} may not {operation.label} {resource}")
+        asked = f"{operation.label} {resource}"
+        if operation is Operation.IDENTIFY_PRODUCER:  # nobody knows that he asks the cluster for it
+            asked = "get a producer id: it takes the right to write a topic"
+        super().__init__(f"{principal} may not {asked}")
         self.resource = resource
 
 

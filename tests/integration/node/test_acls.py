@@ -88,6 +88,26 @@ async def test_who_may_do_what(tmp_path) -> None:
         assert len(await read(site, "eve", "orders")) == 3
 
 
+async def test_a_refusal_says_who_may_not_do_what(tmp_path) -> None:
+    """Also where the client learns only that it may not know of the topic."""
+    async with secured(tmp_path) as site:
+        async with site.client(ROOT) as root:
+            await root.admin.create_topic("orders", partitions=1, replication_factor=1)
+            await root.admin.create_topic("payments", partitions=1, replication_factor=1)
+            await root.admin.acls.create([acl("ann", READ, "orders")])
+        with pytest.raises(AuthorizationFailed, match=r"^anonymous may not describe topic orders$"):
+            await read(site, None, "orders")
+        with pytest.raises(
+            AuthorizationFailed, match=r"^the owner of \S+ may not describe topic payments$"
+        ):
+            await read(site, "ann", "payments")
+        with pytest.raises(
+            AuthorizationFailed,
+            match=r"^ann may not get a producer id: it takes the right to write a topic$",
+        ):
+            await write(site, "ann", "orders")
+
+
 async def test_nobody_shuts_himself_out(tmp_path) -> None:
     alter = acl("ops", AclOperation.ALTER, resource=CLUSTER)
     async with secured(tmp_path) as site, site.client("ops") as ops:

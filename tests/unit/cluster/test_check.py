@@ -219,3 +219,13 @@ def test_a_wrong_command_line_is_unknown_too(
         assert "paceline:" in capsys.readouterr().err
     assert main(["check", "health"]) == 3, "no cluster is selected"
     assert "no cluster is selected" in capsys.readouterr().out
+
+
+def test_what_to_do_is_told_once() -> None:
+    found = (
+        Finding(Status.CRITICAL, "node 1 is stopped: start it", "start it", 1),
+        Finding(Status.CRITICAL, "no leader", "wait", None),
+    )
+    [_, stopped, leader] = to_text(Verdict("health", "", found)).splitlines()
+    assert stopped == "  CRITICAL: node 1 is stopped: start it"
+    assert leader == "  CRITICAL: no leader; wait"

@@ -183,7 +183,7 @@ def test_an_answer_of_a_broker_comes_with_a_next_step() -> None:
     assert failure.code == "UNKNOWN_TOPIC_OR_PARTITION"
     assert failure.message == "t: no such topic"
     assert "paceline topic list" in failure.hint
-    failure = failure_of(AuthorizationFailed("client may not administer cluster"))
+    failure = failure_of(AuthorizationFailed("anonymous may not administer cluster"))
     assert failure.hint.startswith("say who you are by PACELINE_CLIENT_USERNAME and ")
 
 

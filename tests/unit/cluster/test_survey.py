@@ -68,6 +68,10 @@ def test_nodes_that_do_not_tell_whoever_asks_run_all_the_same() -> None:
         "node 0 runs, and does not say how it is (may not): say who you are by "
         "PACELINE_CLIENT_USERNAME and PACELINE_CLIENT_PASSWORD_FILE"
     )
+    refused = replace(closed[0], error="alice may not describe cluster")
+    [told] = refused.problems()
+    assert "--principal alice --operation describe --cluster" in told
+    assert "say who you are" not in told
     assert not Survey((*closed[:2], _view(2, None))).is_closed()
     stopped = replace(closed[2], process=ProcessState.STOPPED, is_closed=False)
     assert not Survey((*closed[:2], stopped)).is_closed()
