@@ -169,6 +169,7 @@ class NodeFacts:
     session_s: float
 
 
+_VOTERS = "start enough voters of the quorum: 'paceline quorum describe' names them"
 _STATES = {
     "starting": "wait: it takes part by itself once it has read what it keeps",
     "catching-up": "wait: it takes part by itself once it has caught up",
@@ -233,11 +234,10 @@ def _of_controller(facts: NodeFacts) -> Iterator[Check]:
     if facts.state != RUNNING:
         todo = _STATES.get(facts.state, "")
         yield _critical(CheckName.STATE, f"broker is {facts.state}", todo)
-    quorum = "start enough voters of the quorum: 'paceline quorum' names them"
     if facts.other_history:
         yield _critical(CheckName.CONTROLLER, facts.other_history, "")
     elif not facts.knows_controller:
-        yield _critical(CheckName.CONTROLLER, "no active controller is known", quorum)
+        yield _critical(CheckName.CONTROLLER, "no active controller is known", _VOTERS)
     if not facts.has_session:
         todo = "see whether it reaches the controller; writes are refused until it does"
         yield _critical(CheckName.SESSION, "no session with a controller", todo)
@@ -265,7 +265,8 @@ def _of_speed(facts: NodeFacts) -> Iterator[Check]:
 class ClusterFacts:
     """What the newest metadata say. ``members`` are the nodes that there should be, ``active``
     those that are registered and not fenced. ``controllers`` are what nodes name as controller,
-    negative: none; empty where only one node is asked, which judges that itself."""
+    negative: none; empty where only one node is asked, which judges that itself. ``any_session``:
+    whether one of those asked has a session with a controller."""
 
     members: Sequence[int]
     active: frozenset[int]
@@ -275,6 +276,7 @@ class ClusterFacts:
     under_min_isr: int
     under_replicated: int
     controllers: Sequence[int] = ()
+    any_session: bool = True
 
 
 def judge_cluster(facts: ClusterFacts) -> tuple[Check, ...]:
@@ -285,8 +287,12 @@ def judge_cluster(facts: ClusterFacts) -> tuple[Check, ...]:
 def _of_cluster(facts: ClusterFacts) -> Iterator[Check]:
     known = {each for each in facts.controllers if each >= 0}
     if facts.controllers and not known:
-        todo = "start enough voters of the quorum: 'paceline quorum' names them"
-        yield _critical(CheckName.QUORUM, "there is no controller", todo)
+        becomes = (
+            "nothing can be elected, and writes are refused once the nodes' sessions are over"
+            if facts.any_session
+            else f"writes to all {facts.partitions} partitions are refused"
+        )
+        yield _critical(CheckName.QUORUM, f"there is no controller: {becomes}", _VOTERS)
     elif len(set(facts.controllers)) > 1:
         yield _critical(
             CheckName.QUORUM,
@@ -315,14 +321,17 @@ def _of_partitions(facts: ClusterFacts) -> Iterator[Check]:
     if facts.leaderless:
         yield _critical(
             CheckName.LEADERS,
-            told(facts.leaderless, "without leader"),
+            told(facts.leaderless, "without leader: nobody can write or read them"),
             "start the nodes that have their replicas; lost ranges say what else can be done",
         )
     if facts.under_min_isr:
         yield _critical(
             CheckName.MIN_ISR,
-            told(facts.under_min_isr, "below min.insync.replicas"),
-            "bring replicas back: writes with acks=all are refused until then",
+            told(
+                facts.under_min_isr,
+                "below min.insync.replicas: writes with acks=all to them are refused",
+            ),
+            "start the nodes that have their other replicas: 'paceline status' shows which run",
         )
     if facts.under_replicated:
         yield Check(

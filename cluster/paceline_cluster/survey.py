@@ -177,6 +177,10 @@ class Survey:
             under_min_isr=newest.under_min_isr_count,
             under_replicated=newest.under_replicated_count,
             controllers=[int(status.controller) for status in self._answers()],
+            any_session=any(
+                all(each.name != CheckName.SESSION for each in status.findings)
+                for status in self._answers()
+            ),
         )
         return (each for each in judge_cluster(facts) if each.level)
 

@@ -135,3 +135,28 @@ def test_one_node_alone_judges_no_agreement() -> None:
 def test_a_check_of_a_later_version_is_kept() -> None:
     later = Check("later", Level.WARNING, "it hurts")
     assert with_passed([later], OF_NODE)[-1] == later
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            {"under_min_isr": 3},
+            "3 of 17 partitions below min.insync.replicas: writes with acks=all to them are "
+            "refused",
+        ),
+        ({"leaderless": 2}, "2 of 17 partitions without leader: nobody can write or read them"),
+        (
+            {"controllers": (-1,), "any_session": False},
+            "there is no controller: writes to all 17 partitions are refused",
+        ),
+        (
+            {"controllers": (-1,)},
+            "there is no controller: nothing can be elected, and writes are refused once the "
+            "nodes' sessions are over",
+        ),
+    ],
+)
+def test_what_becomes_of_writes_is_told(changed: dict[str, Any], told: str) -> None:
+    [finding] = found(judge_cluster(replace(CLUSTER, **changed)))
+    assert finding.reason == told

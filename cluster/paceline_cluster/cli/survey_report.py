@@ -60,7 +60,15 @@ def health_data(seen: Survey) -> dict[str, Any]:
 
 def health_tables(data: Mapping[str, Any]) -> list[Table]:
     """The same for people."""
-    tables = [Table(("health",), [(reason,) for reason in data["reasons"]] or [("healthy",)])]
+    reasons = data["reasons"]
+    tables = [Table(("health",), [(reason,) for reason in reasons] or [("healthy",)])]
+    todos = {
+        each["what_to_do"]: None
+        for each in data["checks"]
+        if each["reason"] in reasons and each["what_to_do"] not in each["reason"]
+    }
+    if todos:
+        tables.append(Table(("what to do",), [(each,) for each in todos]))
     for rows in (data["ranges"], data["certificates"]):
         if rows:
             tables.append(Table(tuple(rows[0]), [tuple(each.values()) for each in rows]))

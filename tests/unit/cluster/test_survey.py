@@ -15,6 +15,7 @@ from paceline.types import NodeId
 from paceline.wire.native.data import BrokerInfo, StatusReply
 from paceline.wire.native.standings import HealthFinding, RangeStanding
 from paceline_cluster import processes, readiness
+from paceline_cluster.cli.survey_report import health_data, health_tables
 from paceline_cluster.errors import NodeEnded
 from paceline_cluster.launch import Children
 from paceline_cluster.processes import ProcessState
@@ -106,7 +107,7 @@ def test_all_well() -> None:
         ),
         (
             replace(ALL_WELL, image_offset=11, leaderless_count=4),
-            "4 of 17 partitions without leader",
+            "4 of 17 partitions without leader: nobody can write or read them",
         ),
     ],
 )
@@ -120,7 +121,11 @@ def test_what_keeps_a_cluster_from_being_ready(changed: StatusReply | None, reas
     ("changed", "reason"),
     [
         ({"under_replicated_count": 2}, "2 of 17 partitions under-replicated"),
-        ({"under_min_isr_count": 1}, "1 of 17 partitions below min.insync.replicas"),
+        (
+            {"under_min_isr_count": 1},
+            "1 of 17 partitions below min.insync.replicas: writes with acks=all to them are "
+            "refused",
+        ),
         (
             {"findings": (HealthFinding("damage", Level.WARNING, "orders/0 is rotten", "wait"),)},
             "node 0: orders/0 is rotten",
@@ -187,7 +192,26 @@ def test_no_controller_anywhere() -> None:
     nobody = replace(ALL_WELL, controller=NodeId(-1))
     seen = _survey(nobody, nobody, nobody)
     assert seen.controller is None
-    assert "there is no controller" in seen.reasons()
+    [told] = [each for each in seen.reasons() if each.startswith("there is no controller")]
+    assert told.endswith("writes are refused once the nodes' sessions are over")
+    lost = HealthFinding("session", Level.CRITICAL, "no session with a controller", "")
+    alone = replace(nobody, findings=(lost,))
+    seen = Survey((_view(0, alone), _view(1, None), _view(2, None)))
+    assert "there is no controller: writes to all 17 partitions are refused" in seen.reasons()
+
+
+def test_what_to_do_stands_below_what_is_wrong() -> None:
+    seen = _survey(replace(ALL_WELL, image_offset=11, under_min_isr_count=1, leaderless_count=1))
+    health, todo = health_tables(health_data(seen))
+    assert len(health.rows) == 2
+    assert todo.columns == ("what to do",)
+    assert [each for [each] in todo.rows] == [
+        check.what_to_do for check in seen.checks() if check.level
+    ]
+    stopped = Survey((replace(_view(0, None), process=ProcessState.STOPPED),))
+    [health] = health_tables(health_data(stopped))
+    assert health.rows == [("node 0 is stopped: start it with 'paceline node restart 0'",)]
+    assert len(health_tables(health_data(_survey()))) == 1
 
 
 def test_nobody_answers() -> None:
