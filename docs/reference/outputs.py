@@ -14,6 +14,7 @@ from typing import Any
 from docs.reference.health_outputs import CHECK, CHECKS
 from docs.reference.markdown import whole
 from docs.reference.shapes import Shape
+from docs.reference.topic_outputs import TOPICS
 
 _NODE: dict[str, Any] = {
     "id": "integer",
@@ -89,46 +90,8 @@ _STATUS: Shape = (
     },
 )
 """Asked by --bootstrap there is no cluster.json, from which the rest comes."""
-_TOPIC: Shape = {
-    "name": "text",
-    "topic_id": "text",
-    "kind": "text",
-    "configs": {"*": "text"},
-    "settings": [{"name": "text", "value": "text", "source": "text"}],
-    "partitions": [
-        {
-            "partition": "integer",
-            "leader": "integer",
-            "leader_epoch": "integer",
-            "replicas": ["integer"],
-            "isr": ["integer"],
-            "log_start_offset": "integer",
-            "high_watermark": "integer",
-            "log_end_offset": "integer",
-            "size_bytes": "integer",
-            "segments": "integer",
-            "progress": [
-                {
-                    "node": "integer",
-                    "in_sync": "flag",
-                    "log_end_offset": "integer",
-                    "acked_offset": "integer",
-                }
-            ],
-            "error": "text?",
-        }
-    ],
-}
-_CREATED: Shape = {
-    "name": "text",
-    "topic_id": "text",
-    "partitions": "integer",
-    "replication_factor": "integer",
-    "existed": "flag",
-}
 _ACL = ("effect", "principal", "host", "operation", "resource", "pattern", "name")
 _ACLS: Shape = {"acls": [dict.fromkeys(_ACL, "text")]}
-_DELETED: Shape = {"name": "text", "deleted": "flag"}
 _DID: dict[str, Any] = {"node": "integer", "action": "text"}
 _ACTED: Shape = {"node": "integer", "action": "text", "state": "text", "pid": "integer?"}
 _CLUSTER: Shape = {
@@ -223,44 +186,7 @@ OUTPUTS: Mapping[str, Shape] = {
         },
         {"node": "integer", "line": "text"},
     ),
-    "topic create": (_CREATED, {"topics": [_CREATED]}),
-    "topic list": {
-        "topics": [
-            {
-                "name": "text",
-                "topic_id": "text",
-                "kind": "text",
-                "partitions": "integer",
-                "replication_factor": "integer",
-                "leaderless": "integer",
-                "under_replicated": "integer",
-            }
-        ]
-    },
-    "topic describe": (_TOPIC, {"topics": [_TOPIC]}),
-    "topic sizes": {
-        "topics": [
-            {
-                "name": "text",
-                "size_bytes": "integer",
-                "disk_bytes": "integer",
-                "partitions": [
-                    {
-                        "partition": "integer",
-                        "replicas": [{"node": "integer", "size_bytes": "integer"}],
-                    }
-                ],
-            }
-        ],
-        "nodes": [{"node": "integer", "disk_bytes": "integer?", "reason": "text?"}],
-    },
-    "topic alter": {"name": "text", "configs": {"*": "text"}},
-    "topic add-partitions": {"name": "text", "partitions": "integer"},
-    "topic trim": {
-        "name": "text",
-        "partitions": [{"partition": "integer", "log_start_offset": "integer"}],
-    },
-    "topic delete": (_DELETED, {"topics": [_DELETED]}),
+    **TOPICS,
     "produce": {"topic": "text", "acked": "integer", "failed": "integer"},
     "consume": {
         "topic": "text",

@@ -123,15 +123,18 @@ class Admin:
         await self._metadata.refresh([name])
         return await self._metadata.topic(name)
 
-    async def describe_topic(self, name: str, *, settings: bool = False) -> TopicDescription:
+    async def describe_topic(
+        self, name: str, *, settings: bool = False, timeout_s: float | None = None
+    ) -> TopicDescription:
         """As :meth:`topic`, with the offsets, sizes and replica progress that only leaders know.
         ``settings``: also with all settings that hold for the topic; where those of the leaders
         differ, the source names the nodes.
 
-        A partition that no leader answers for within the operation timeout carries the error and
-        what metadata know of it.
+        A partition that no leader answers for within ``timeout_s`` (None: the operation timeout)
+        carries the error and what metadata know of it.
         """
-        deadline = trio.current_time() + self._settings.operation_timeout_s
+        wait_s = self._settings.operation_timeout_s if timeout_s is None else timeout_s
+        deadline = trio.current_time() + wait_s
         failures = 0
         known: dict[int, PartitionDescription] = {}
         told: dict[NodeId, tuple[EffectiveSetting, ...]] = {}

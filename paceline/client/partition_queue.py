@@ -340,7 +340,6 @@ def _expired(batch: Batch) -> PacelineError:
             f"outcome unknown; last: {last}"
         )
     if last is None or outcome_of(last) is Outcome.UNKNOWN or isinstance(last, ConnectionLost):
-        return LeaderNotAvailable(
-            f"{batch.at}: no leader reached in time, nothing was stored; last: {last}"
-        )
+        why = "" if last is None else f"; last: {last}"
+        return LeaderNotAvailable(f"{batch.at}: no leader reached in time, nothing was stored{why}")
     return last

@@ -142,8 +142,10 @@ def test_a_check_of_a_later_version_is_kept() -> None:
     [
         (
             {"under_min_isr": 3},
-            "3 of 17 partitions below min.insync.replicas: writes with acks=all to them are "
-            "refused",
+            (
+                "3 of 17 partitions below min.insync.replicas: writes with acks=all to them are "
+                "refused"
+            ),
         ),
         ({"leaderless": 2}, "2 of 17 partitions without leader: nobody can write or read them"),
         (
@@ -152,8 +154,10 @@ def test_a_check_of_a_later_version_is_kept() -> None:
         ),
         (
             {"controllers": (-1,)},
-            "there is no controller: nothing can be elected, and writes are refused once the "
-            "nodes' sessions are over",
+            (
+                "there is no controller: nothing can be elected, and writes are refused once the "
+                "nodes' sessions are over"
+            ),
         ),
     ],
 )

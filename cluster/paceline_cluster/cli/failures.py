@@ -29,7 +29,32 @@ from paceline_cluster.cli.terminal import sentences
 from paceline_cluster.errors import ClusterError, Exit
 from paceline_cluster.refused import what_to_do
 
+_LOOK = "'paceline health' says what is wrong, and what to do"
+_TOO_FEW = (
+    "'paceline health' names the nodes that are missing, 'paceline topic describe NAME' shows the "
+    "replicas in sync (isr) of each partition"
+)
 _HINTS = {
+    **dict.fromkeys(
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND), _TOO_FEW
+    ),
+    **dict.fromkeys(
+        (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            ErrorCode.LEADER_CHANGED_AFTER_APPEND,
+            ErrorCode.NOT_CONTROLLER,
+            ErrorCode.CONTROLLER_UNAVAILABLE,
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.REQUEST_TIMED_OUT,
+        ),
+        _LOOK,
+    ),
+    ErrorCode.STORAGE_FULL: (
+        "'paceline topic sizes' shows what uses the disks; shorter retention or 'paceline topic "
+        "trim NAME' frees some"
+    ),
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
         "'paceline topic list' and 'paceline topic describe NAME' show what there is"
     ),

@@ -16,7 +16,7 @@ from paceline.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from paceline.types import TopicPartition, is_internal_topic
+from paceline.types import NO_NODE, TopicPartition, is_internal_topic
 from paceline.wire.native.data import PartitionDescription, TopicDescription, TopicInfo
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.complete_settings import complete_topic_settings
@@ -28,6 +28,8 @@ from paceline_cluster.cli.topic_names import TopicNames, regex_option
 from paceline_cluster.cli.topic_sizes import sizes
 
 CLUSTER_DEFAULT = -1
+LEADER_WAIT_S = 10.0
+"""How long leaders are waited for that do not answer: longer than an election takes."""
 
 
 def _configs(
@@ -165,17 +167,42 @@ def describe(
 
     meant = TopicNames(names, is_regex)
 
-    async def work(client: Client) -> list[TopicDescription]:
-        wanted = await meant.expanded(client)
-        return [await client.admin.describe_topic(name, settings=True) for name in wanted]
+    async def work(client: Client) -> tuple[list[TopicDescription], bool]:
+        found = [
+            await client.admin.describe_topic(name, settings=True, timeout_s=LEADER_WAIT_S)
+            for name in await meant.expanded(client)
+        ]
+        return found, (await client.admin.describe_cluster()).controller != NO_NODE
 
-    described = [_described(found) for found in with_client(find(directory, bootstrap), work)]
+    found, has_controller = with_client(find(directory, bootstrap), work)
+    described = [_described(each, has_controller=has_controller) for each in found]
     data = [each for each, _ in described]
     tables = [table for _, tables in described for table in tables]
     printer.result(data[0] if meant.is_one else {"topics": data}, *tables)
+    for each in data:
+        if each["stale"] is not None:
+            printer.say(f"{each['name']}: {each['stale']}; 'paceline health' says more")
 
 
-def _described(found: TopicDescription) -> tuple[dict[str, Any], list[Table]]:
+def stale(found: TopicDescription, *, has_controller: bool) -> str | None:
+    """Why what is told of a topic may be out of date; None: it is not."""
+    silent = [str(each.partition) for each in found.partitions if each.error or each.message]
+    reasons = []
+    if not has_controller:
+        reasons.append(
+            "there is no controller, so leaders and replicas in sync may be others by now"
+        )
+    if silent:
+        which = f"partition{'' if len(silent) == 1 else 's'} {', '.join(silent)}"
+        reasons.append(
+            f"no leader answered for {which}, of which only what was decided last is known"
+        )
+    return "; ".join(reasons) or None
+
+
+def _described(
+    found: TopicDescription, *, has_controller: bool
+) -> tuple[dict[str, Any], list[Table]]:
     partitions = [_partition(each) for each in found.partitions]
     configs = found.configs or {}
     data = {
@@ -187,6 +214,7 @@ def _described(found: TopicDescription) -> tuple[dict[str, Any], list[Table]]:
             {"name": each.name, "value": each.value, "source": each.source}
             for each in found.settings
         ],
+        "stale": stale(found, has_controller=has_controller),
         "partitions": partitions,
     }
     columns = (
@@ -224,7 +252,7 @@ def _partition(found: PartitionDescription) -> dict[str, Any]:
             }
             for each in found.progress
         ],
-        "error": str(error_for(found.error, found.message)) if found.error else None,
+        "error": found.message or (str(error_for(found.error, "")) if found.error else None),
     }
 
 

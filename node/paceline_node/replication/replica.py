@@ -205,8 +205,11 @@ class Replica:
         """
         leader = self.check_leading()
         if acks == Acks.ALL and len(leader.registration.isr) < required_isr:
+            isr = leader.registration.isr
+            count = "1 replica is" if len(isr) == 1 else f"{len(isr)} replicas are"
             raise NotEnoughReplicas(
-                f"{len(leader.isr)} in-sync replicas {list(leader.isr)}, {required_isr} required"
+                f"{count} in sync (node {', '.join(map(str, isr))}), "
+                f"and min.insync.replicas is {required_isr}"
             )
         return leader
 

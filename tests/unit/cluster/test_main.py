@@ -187,6 +187,21 @@ def test_an_answer_of_a_broker_comes_with_a_next_step() -> None:
     assert failure.hint.startswith("say who you are by PACELINE_CLIENT_USERNAME and ")
 
 
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, "'paceline health' names the nodes that are missing"),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "'paceline topic describe NAME' shows"),
+        (ErrorCode.LEADER_NOT_AVAILABLE, "'paceline health' says what is wrong"),
+        (ErrorCode.REQUEST_TIMED_OUT, "'paceline health' says what is wrong"),
+        (ErrorCode.CONTROLLER_UNAVAILABLE, "'paceline health' says what is wrong"),
+        (ErrorCode.STORAGE_FULL, "'paceline topic sizes' shows what uses the disks"),
+    ],
+)
+def test_a_cluster_in_trouble_is_one_to_be_looked_at(code: ErrorCode, step: str) -> None:
+    assert step in failure_of(error_for(code, "t/0: no")).hint
+
+
 def test_what_the_system_refuses_is_named_without_its_number() -> None:
     with pytest.raises(FileNotFoundError) as caught:
         Path("/nonexistent/f").read_bytes()

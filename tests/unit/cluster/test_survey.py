@@ -123,8 +123,10 @@ def test_what_keeps_a_cluster_from_being_ready(changed: StatusReply | None, reas
         ({"under_replicated_count": 2}, "2 of 17 partitions under-replicated"),
         (
             {"under_min_isr_count": 1},
-            "1 of 17 partitions below min.insync.replicas: writes with acks=all to them are "
-            "refused",
+            (
+                "1 of 17 partitions below min.insync.replicas: writes with acks=all to them are "
+                "refused"
+            ),
         ),
         (
             {"findings": (HealthFinding("damage", Level.WARNING, "orders/0 is rotten", "wait"),)},

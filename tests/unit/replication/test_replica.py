@@ -108,7 +108,9 @@ def test_produce_is_refused_without_leadership_or_replicas() -> None:
     leader = elected()
     leader.check_produce(Acks.ALL, 3)
     leader.apply(registration(0, 2, 2, isr=(0,)), brokers(), 0.0)
-    with pytest.raises(NotEnoughReplicas):
+    with pytest.raises(
+        NotEnoughReplicas, match=r"^1 replica is in sync \(node 0\), and min.insync.replicas is 2$"
+    ):
         leader.check_produce(Acks.ALL, 2)
     leader.check_produce(Acks.LEADER, 2)
 
