@@ -287,10 +287,10 @@ _MORE = (
         SAME,
     ),
     Mistake(
-        "topic create x --config retention.ms=7d",
-        DATA,
-        ("retention.ms=7d: expected a whole number (ms)",),
-        SAME,
+        "topic create x --config retention.ms=7days",
+        USAGE,
+        ("retention.ms=7days: expected ms, or a number with ms, s, m, h, d or w: 7d",),
+        "retention.ms=7days: expected a whole number (ms)",
     ),
     Mistake(
         "topic create x --replication-factor 5",

@@ -28,4 +28,4 @@ def limits(printer: Printer) -> None:
         }
         for count in counts.COUNTS
     ]
-    printer.result(data, Table(counts.HEADS, rows))
+    printer.result(data, Table(counts.HEADS, rows, is_prose=True))

@@ -3,11 +3,12 @@
 One idea: a word is never cut, since names and ids are there to be copied. A table that is too wide
 first breaks its heads and cells between words; then leaves out columns in which nothing stands; and
 if it is too wide still, each row becomes a block of its own. In a pipe there is no width, and each
-row is one line.
+row is one line; but rows of sentences are blocks there, too.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -17,17 +18,20 @@ from paceline_cluster.cli.terminal import escaped
 ABSENT = "-"
 _GAP = "   "
 _INDENT = "  "
+_PROSE_WIDTH = 100
 _BETWEEN_COLUMNS = 2
 """What rich puts between two columns of the table below: the box's space, and the padding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under column heads; cells are shown with ``str``, None as ``-``, lists joined."""
+    """Rows under column heads; cells are shown with ``str``, None as ``-``, lists joined.
+    ``is_prose``: there are sentences in them."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
     title: str = ""
+    is_prose: bool = False
 
     def cells(self) -> list[list[str]]:
         """Every row as text of one line, control characters escaped: a name with line ends in it
@@ -46,7 +50,10 @@ def _cell(value: object) -> str:
 
 
 def print_plain(table: Table, file: TextIO) -> None:
-    """Aligned columns without any decoration."""
+    """Aligned columns without any decoration; sentences as blocks, which people can read."""
+    if table.is_prose:
+        _print_prose(table, file)
+        return
     rows = [[column.upper() for column in table.columns], *table.cells()]
     widths = [max(len(row[index]) for row in rows) for index in range(len(table.columns))]
     if table.title:
@@ -54,6 +61,19 @@ def print_plain(table: Table, file: TextIO) -> None:
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         print(line.rstrip(), file=file)
+
+
+def _print_prose(table: Table, file: TextIO) -> None:
+    wrapper = textwrap.TextWrapper(
+        _PROSE_WIDTH,
+        subsequent_indent=2 * _INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    heads = [column.replace("_", " ") for column in table.columns]
+    for line in blocks(heads, table.cells(), _PROSE_WIDTH):
+        wrapper.initial_indent = _INDENT if line.startswith(_INDENT) else ""
+        print(wrapper.fill(line.strip()), file=file)
 
 
 def draw(table: Table, file: TextIO) -> None:

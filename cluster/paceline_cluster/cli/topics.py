@@ -26,6 +26,7 @@ from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.topic_names import TopicNames, regex_option
 from paceline_cluster.cli.topic_sizes import sizes
+from paceline_cluster.cli.units import UNITS_HELP, plain
 
 CLUSTER_DEFAULT = -1
 LEADER_WAIT_S = 10.0
@@ -40,7 +41,10 @@ def _configs(
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{text!r} is no NAME=VALUE")
-        configs[name] = value
+        try:
+            configs[name] = plain(name, value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
     return configs
 
 
@@ -51,7 +55,7 @@ _config_option = click.option(
     metavar="NAME=VALUE",
     callback=_configs,
     shell_complete=complete_topic_settings,
-    help="A setting of the topic, for example retention.ms=86400000.",
+    help=f"A setting of the topic. {UNITS_HELP}.",
 )
 
 

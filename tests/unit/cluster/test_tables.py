@@ -122,3 +122,18 @@ def test_addresses_are_as_clients_take_them() -> None:
         "console, metrics  http://127.0.0.1:7480 http://127.0.0.1:8480 http://127.0.0.1:9480",
     ]
     assert max(map(len, drawn(address_table(listeners)))) <= COLUMNS
+
+
+def test_sentences_are_no_columns_in_a_pipe() -> None:
+    """'limits' was 478 columns wide there."""
+    out = io.StringIO()
+    long = (
+        "the one that was silent for longest, of the address that has most of them, is closed " * 2
+    )
+    print_plain(Table(("what", "bound", "one more"), [("links", 9, long)], is_prose=True), out)
+    first, second, *more = out.getvalue().splitlines()
+    assert first == "what links"
+    assert second == "  bound 9"
+    assert more[0].startswith("  one more the one that was silent")
+    assert max(map(len, more)) <= 100
+    assert " ".join(" ".join(more).split()) == f"one more {long.strip()}"

@@ -1,0 +1,71 @@
+"""Sizes and times of topic settings as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline_cluster.cli.main import main
+from paceline_cluster.cli.units import plain
+from paceline_cluster.errors import Exit
+from paceline_node.settings.topic_config import KEYS
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "number"),
+    [
+        ("retention.ms", "7d", 7 * 86_400_000),
+        ("retention.ms", "10m", 600_000),
+        ("retention.ms", "10min", 600_000),
+        ("retention.ms", "1.5h", 5_400_000),
+        ("retention.ms", "2w", 14 * 86_400_000),
+        ("retention.ms", "30 s", 30_000),
+        ("retention.ms", "250ms", 250),
+        ("retention.ms", "-1", -1),
+        ("retention.ms", "86400000", 86_400_000),
+        ("retention.bytes", "1GiB", 2**30),
+        ("retention.bytes", "1g", 2**30),
+        ("retention.bytes", "1GB", 10**9),
+        ("segment.bytes", "0.5MiB", 2**19),
+        ("segment.bytes", "512k", 512 * 1024),
+        ("segment.bytes", "2048B", 2048),
+    ],
+)
+def test_units(name: str, value: str, number: int) -> None:
+    assert plain(name, value) == str(number)
+
+
+def test_what_has_no_unit_is_left_to_the_cluster() -> None:
+    for name, value in (
+        ("cleanup.policy", "compact"),
+        ("min.insync.replicas", "2"),
+        ("min.cleanable.dirty.ratio", "0.5"),
+        ("no.such.setting", "7d"),
+        ("access.readers", "7d"),
+    ):
+        assert plain(name, value) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("retention.ms", "7x", "expected ms, or a number with ms, s, m, h, d or w: 7d"),
+        ("retention.ms", "1GiB", "expected ms, or a number with ms, s, m, h, d or w: 7d"),
+        ("retention.ms", "", "expected ms"),
+        ("retention.ms", "0.0001s", "is no whole number of ms"),
+        ("retention.bytes", "10d", "expected bytes, or a number with B, KiB, MiB, GiB or TiB"),
+        ("retention.bytes", "1.5", "expected bytes"),
+    ],
+)
+def test_others_are_told_what_is_expected(
+    name: str, value: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        plain(name, value)
+    assert main(["topic", "create", "t", "--config", f"{name}={value}"]) == Exit.USAGE
+    assert f"{name}={value}: " in " ".join(capsys.readouterr().err.split())
+
+
+def test_every_setting_of_a_size_or_time_takes_them() -> None:
+    for key in KEYS.values():
+        if key.name.endswith((".ms", ".bytes")):
+            assert plain(key.name, "1m") in ("60000", str(2**20)), key.name
