@@ -170,6 +170,7 @@ class NodeFacts:
 
 
 _VOTERS = "start enough voters of the quorum: 'paceline quorum describe' names them"
+_OTHERS = "start the nodes that have the other replicas; they catch up by themselves"
 _STATES = {
     "starting": "wait: it takes part by itself once it has read what it keeps",
     "catching-up": "wait: it takes part by itself once it has caught up",
@@ -331,14 +332,14 @@ def _of_partitions(facts: ClusterFacts) -> Iterator[Check]:
                 facts.under_min_isr,
                 "below min.insync.replicas: writes with acks=all to them are refused",
             ),
-            "start the nodes that have their other replicas: 'paceline status' shows which run",
+            _OTHERS,
         )
     if facts.under_replicated:
         yield Check(
             CheckName.REPLICAS,
             Level.WARNING,
             told(facts.under_replicated, "under-replicated"),
-            "start the nodes that have the other replicas; they catch up by themselves",
+            _OTHERS,
         )
 
 
