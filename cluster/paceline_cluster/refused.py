@@ -24,9 +24,9 @@ _WIDER = {
 """Of what may not even be seen: the right that is meant as a rule, and the others."""
 
 
-def what_to_do(refusal: str, *, topic: str = "NAME") -> str:
-    """The next step after a refusal, by its sentence. ``topic`` is what was to be written, where
-    the sentence is about no topic."""
+def what_to_do(refusal: str, *, written: str = "") -> str:
+    """The next step after a refusal, by its sentence. ``written``: the topic that was to be, where
+    that is known."""
     if "wrong user or password" in refusal:
         return (
             f"the password is the first line of the file that {VARIABLES['password_file']} names; "
@@ -39,16 +39,19 @@ def what_to_do(refusal: str, *, topic: str = "NAME") -> str:
     if who == "anonymous":
         return f"{LOG_IN}, as somebody who may"
     if asked.startswith(_OF_AN_ID):
-        return _allow(who, "write", "topic", topic)
+        return _allow(who, "produce", "topic", written or "NAME")
     found = _OF_A_RESOURCE.fullmatch(asked)
     if found is None:
         return "'paceline acl create' says who may do what"
-    return _allow(who, *found.groups())
+    operation, kind, name = found.groups()
+    if written and (operation, kind) == ("describe", "topic"):
+        operation = "produce"
+    return _allow(who, operation, kind, name)
 
 
 def _allow(who: str, operation: str, kind: str, name: str) -> str:
     right, others = _right(operation, kind), ""
-    if operation == "describe" and kind in _WIDER:
+    if operation == "describe" and name and kind in _WIDER:
         right, others = _WIDER[kind]
     option = _OPTIONS.get(kind)
     what = "--cluster" if option is None else f"{option} {shlex.quote(name or '*')}"

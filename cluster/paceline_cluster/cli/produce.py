@@ -99,7 +99,13 @@ class _File(click.Path):
     metavar="[FILE]...",
 )
 @client_options
-@click.option("--json", "is_json", is_flag=True, help="Lines are JSON as 'consume' prints them.")
+@click.option(
+    "--json",
+    "is_json",
+    is_flag=True,
+    help="Lines are JSON as 'consume' prints them: value, and if wanted key, headers, timestamp, "
+    "partition.",
+)
 @click.option("--key-delimiter", metavar="TEXT", help="Split each line into key and value.")
 @click.option("--allow-keyless", is_flag=True, help="A line without it is a value without a key.")
 @click.option("--key", metavar="TEXT", help="The same key for all lines.")
@@ -273,7 +279,7 @@ def _why(topic: str, error: PacelineError) -> Failure:
     """The right that is missing is that to write this topic, even where the refusal names none."""
     failure = failure_of(error)
     if isinstance(error, AuthorizationFailed):
-        return replace(failure, hint=what_to_do(str(error), topic=topic))
+        return replace(failure, hint=what_to_do(str(error), written=topic))
     return failure
 
 
@@ -291,7 +297,11 @@ async def _produce(job: Job, tally: Tally, printer: Printer) -> None:
 
     async with open_scope() as nursery:
         nursery.start_soon(on_signals, stop, nursery.cancel_scope.cancel)
-        await _produce_all(job, tally)
+        try:
+            await _produce_all(job, tally)
+        except AuthorizationFailed as error:  # before a line was taken
+            error.add_note(what_to_do(str(error), written=job.topic))
+            raise
 
 
 async def _produce_all(job: Job, tally: Tally) -> None:

@@ -25,6 +25,7 @@ ALICE = Principal("alice", Proof.PASSWORD)
 TWO = Resource(ResourceKind.TOPIC, "two")
 GROUP = Resource(ResourceKind.GROUP, "g")
 ANY = Resource(ResourceKind.TRANSACTION)
+PAY = Resource(ResourceKind.TRANSACTION, "pay")
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,8 @@ ANY = Resource(ResourceKind.TRANSACTION)
         (Operation.DESCRIBE, TWO, "--operation read --topic two ('--operation write' to write;"),
         (Operation.MOVE_LEADER, TWO, "--operation alter --topic two"),
         (Operation.JOIN_GROUP, GROUP, "--operation read --group g"),
-        (Operation.DESCRIBE, ANY, "--operation write --transactional-id '*' ("),
+        (Operation.DESCRIBE, PAY, "--operation write --transactional-id pay ('--operation des"),
+        (Operation.DESCRIBE, ANY, "--operation describe --transactional-id '*';"),
         (Operation.DESCRIBE, CLUSTER, "--operation describe --cluster"),
         (Operation.ADMINISTER, CLUSTER, "--operation alter --cluster"),
         (Operation.IDENTIFY_PRODUCER, CLUSTER, "--operation write --topic NAME"),
@@ -89,6 +91,11 @@ def test_lines_for_a_topic_name_the_right_to_write_that_topic() -> None:
     assert told is not None
     assert "alice may not get a producer id: it takes the right to write a topic" in told.message
     assert "--operation write --topic orders" in told.hint
+
+
+def test_who_writes_to_a_topic_that_he_may_not_see_needs_the_right_to_write() -> None:
+    told = what_to_do("alice may not describe topic orders", written="orders")
+    assert "--operation write --topic orders; " in told
 
 
 def _of(resource: Resource) -> tuple[Operation, Resource]:
