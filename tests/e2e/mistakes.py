@@ -104,7 +104,7 @@ _FIRST = (
     Mistake(
         "produce __groups",
         DATA,
-        ("line 1: internal topics take no records from clients (they are not stored)",),
+        ("line 1: internal topics take no records from clients (it is not stored)",),
         "__groups: ... __groups: internal topics ... (the name twice)",
         b"a\n",
     ),

@@ -100,8 +100,8 @@ class Tally:
     def outcome(self) -> str:
         """What the first failure says of its records, in words."""
         if self.error is not None and self.error.outcome is Outcome.UNKNOWN:
-            return "they may be stored all the same"
-        return "they are not stored"
+            return f"{'it' if self.failed == 1 else 'they'} may be stored all the same"
+        return "it is not stored" if self.failed == 1 else "they are not stored"
 
     def _acked(
         self, placed: BatchMetadata, lines: Sequence[int], keys: Sequence[bytes | None]

@@ -56,7 +56,7 @@ _HINTS = {
         "trim NAME' frees some"
     ),
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
-        "'paceline topic list' and 'paceline topic describe NAME' show what there is"
+        "'paceline topic list' shows which there are, 'paceline topic describe NAME' the partitions"
     ),
     ErrorCode.GROUP_ID_NOT_FOUND: "'paceline group list' shows which groups there are",
     ErrorCode.NON_EMPTY_GROUP: (

@@ -270,7 +270,8 @@ def _interrupted(topic: str, tally: Tally) -> Failure:
     why = _why(topic, tally.refusal)
     message += (
         f"; {topic}: {refused}, the first is that of line {tally.first_refused_line}: "
-        f"{why.message.removeprefix(f'{topic}: ')} (they are not stored)"
+        f"{why.message.removeprefix(f'{topic}: ')} "
+        f"({'it is' if tally.refused == 1 else 'they are'} not stored)"
     )
     return replace(why, message=message)
 
