@@ -15,6 +15,11 @@ def _voters(cluster: Cluster) -> list[int]:
     return found
 
 
+def _takes_nothing(cluster: Cluster) -> bool:
+    said = cluster.run("health", exit_code=69).stdout
+    return b"there is no controller: writes to all 21 partitions are refused" in said
+
+
 def test_voters_are_moved_and_a_lost_majority_is_replaced(
     make_cluster: Callable[..., Cluster],
 ) -> None:
@@ -36,6 +41,11 @@ def test_voters_are_moved_and_a_lost_majority_is_replaced(
     directories = [Path(cluster.node(number)["dir"]) for number in range(4)]
     cluster.run("node", "kill", "1")
     cluster.run("node", "kill", "2")
+    wait_until("health says that nothing is taken", lambda: _takes_nothing(cluster))
+    described = cluster.json("topic", "describe", "orders")
+    assert described["stale"].startswith("there is no controller")
+    dead = [each["error"] for each in described["partitions"] if each["leader"] in (1, 2)]
+    assert set(dead) <= {"the leader did not answer"}
     for number in (1, 2):
         for name in ("metadata", "metadata.copy", "topics"):
             shutil.rmtree(directories[number] / name)
