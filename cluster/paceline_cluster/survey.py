@@ -182,7 +182,13 @@ class Survey:
                 for status in self._answers()
             ),
         )
-        return (each for each in judge_cluster(facts) if each.level)
+        # Of a node that is silent its own view says why it is none of the active brokers.
+        silent = {view.id for view in self.nodes if view.status is None}
+        return (
+            each
+            for each in judge_cluster(facts)
+            if each.level and not (each.name == CheckName.NODES and each.node in silent)
+        )
 
     def is_healthy(self) -> bool:
         return not self.reasons()

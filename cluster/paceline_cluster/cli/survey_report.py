@@ -63,7 +63,7 @@ def health_tables(data: Mapping[str, Any]) -> list[Table]:
     reasons = data["reasons"]
     tables = [Table(("health",), [(reason,) for reason in reasons] or [("healthy",)])]
     todos = {
-        each["what_to_do"]: None
+        _todo(each): None
         for each in data["checks"]
         if each["reason"] in reasons and each["what_to_do"] not in each["reason"]
     }
@@ -73,6 +73,11 @@ def health_tables(data: Mapping[str, Any]) -> list[Table]:
         if rows:
             tables.append(Table(tuple(rows[0]), [tuple(each.values()) for each in rows]))
     return tables
+
+
+def _todo(check: Mapping[str, Any]) -> str:
+    where = "" if check["node"] is None else f"node {check['node']}: "
+    return f"{where}{check['what_to_do']}"
 
 
 def _plain(address: str) -> str:

@@ -216,6 +216,21 @@ def test_what_to_do_stands_below_what_is_wrong() -> None:
     assert len(health_tables(health_data(_survey()))) == 1
 
 
+def test_of_a_node_that_is_down_one_thing_is_told() -> None:
+    """That it is no active broker, too, was said behind it, with 'start it' to do."""
+    known = replace(ALL_WELL, image_offset=11, brokers=ALL_WELL.brokers[:2])
+    stopped = replace(_view(2, None), process=ProcessState.STOPPED)
+    seen = Survey((_view(0, known), _view(1, known), stopped))
+    assert seen.reasons() == ["node 2 is stopped: start it with 'paceline node restart 2'"]
+    assert not seen.is_ready()
+
+
+def test_what_to_do_names_the_node() -> None:
+    lost = HealthFinding("session", Level.CRITICAL, "no session with a controller", "see whether")
+    _, todo = health_tables(health_data(_survey(replace(ALL_WELL, findings=(lost,)))))
+    assert todo.rows == [("node 0: see whether",)]
+
+
 def test_nobody_answers() -> None:
     seen = Survey(tuple(_view(node, None, error="refused") for node in range(2)))
     assert not seen.is_ready()
