@@ -436,7 +436,9 @@ What commands print with `--output json`: one document, or a line for each item 
 Fields may be added; none is renamed or removed without a note in `CHANGELOG.md`.
 
 Offsets named `..._end_offset` and `high_watermark` are exclusive: the next one. Times are
-milliseconds since 1970 unless the name says otherwise. A `leader` of -1 means that there is none.
+milliseconds since 1970 unless the name says otherwise. A `leader` of -1 means that there is none,
+an offset or size of -1 that nobody says it. `stale` says why what is told of a topic may be out of
+date; `source` of a setting is `topic`, `node` (with numbers where nodes differ) or `default`.
 `?` marks what may be null. Keys, values and names of headers are text where they are UTF-8, and
 else `{"base64": "..."}`; `produce --json` takes the lines that `consume --output json` prints.
 """
