@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -62,11 +62,7 @@ def health_tables(data: Mapping[str, Any]) -> list[Table]:
     """The same for people."""
     reasons = data["reasons"]
     tables = [Table(("health",), [(reason,) for reason in reasons] or [("healthy",)])]
-    todos = {
-        _todo(each): None
-        for each in data["checks"]
-        if each["reason"] in reasons and each["what_to_do"] not in each["reason"]
-    }
+    todos = _todos(each for each in data["checks"] if each["reason"] in reasons)
     if todos:
         tables.append(Table(("what to do",), [(each,) for each in todos]))
     for rows in (data["ranges"], data["certificates"]):
@@ -75,9 +71,20 @@ def health_tables(data: Mapping[str, Any]) -> list[Table]:
     return tables
 
 
-def _todo(check: Mapping[str, Any]) -> str:
-    where = "" if check["node"] is None else f"node {check['node']}: "
-    return f"{where}{check['what_to_do']}"
+def _todos(checks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is to be done about them, unless their own sentence says it, each thing once."""
+    whose: dict[str, list[int | None]] = {}
+    for each in checks:
+        if each["what_to_do"] not in each["reason"]:
+            whose.setdefault(each["what_to_do"], []).append(each["node"])
+    return [f"{_named(nodes)}{todo}" for todo, nodes in whose.items()]
+
+
+def _named(nodes: Sequence[int | None]) -> str:
+    """The nodes before what is to be done about them; nothing where it is the cluster's."""
+    if None in nodes:
+        return ""
+    return f"node{'' if len(nodes) == 1 else 's'} {', '.join(map(str, nodes))}: "
 
 
 def _plain(address: str) -> str:

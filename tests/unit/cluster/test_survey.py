@@ -229,6 +229,17 @@ def test_what_to_do_names_the_node() -> None:
     lost = HealthFinding("session", Level.CRITICAL, "no session with a controller", "see whether")
     _, todo = health_tables(health_data(_survey(replace(ALL_WELL, findings=(lost,)))))
     assert todo.rows == [("node 0: see whether",)]
+    both = replace(ALL_WELL, findings=(lost,))
+    _, todo = health_tables(health_data(_survey(both, both)))
+    assert todo.rows == [("nodes 0, 1: see whether",)]
+
+
+def test_what_is_to_be_done_for_all_is_not_told_of_a_node_again() -> None:
+    voters = "start enough voters of the quorum: 'paceline quorum describe' names them"
+    lost = HealthFinding("controller", Level.CRITICAL, "no active controller is known", voters)
+    alone = replace(ALL_WELL, controller=NodeId(-1), findings=(lost,))
+    _, todo = health_tables(health_data(_survey(alone, alone, alone)))
+    assert todo.rows == [(voters,)]
 
 
 def test_nobody_answers() -> None:
