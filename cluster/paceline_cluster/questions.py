@@ -77,12 +77,14 @@ def partitions(seen: Survey, warning: float | None, critical: float | None) -> V
     """Ask whether all partitions are led, and have their replicas in sync.
 
     A partition without leader, or with less replicas in sync than min.insync.replicas, is critical
-    in any case: it refuses writes.
+    in any case, and so is that there is no controller: they refuse writes.
     """
     newest = seen.newest()
     if newest is None:
         return Verdict("partitions", "", tuple(_silent(seen)))
-    hard = (CheckName.LEADERS, CheckName.MIN_ISR)
+    hard = {CheckName.LEADERS, CheckName.MIN_ISR}
+    if seen.controller is None:
+        hard.add(CheckName.QUORUM)
     return measured(
         "partitions",
         f"all {newest.partition_count} partitions are led and in sync"

@@ -229,3 +229,11 @@ def test_what_to_do_is_told_once() -> None:
     [_, stopped, leader] = to_text(Verdict("health", "", found)).splitlines()
     assert stopped == "  CRITICAL: node 1 is stopped: start it"
     assert leader == "  CRITICAL: no leader; wait"
+
+
+def test_without_a_controller_no_partition_takes_writes() -> None:
+    """Nothing is known to be wrong with them then: it was a warning, of replicas."""
+    nobody = replace(WELL, controller=NodeId(-1), under_replicated_count=1)
+    verdict = questions.partitions(_survey(nobody, nobody, nobody), 1, None)
+    assert verdict.status is Status.CRITICAL
+    assert verdict.headline.startswith("there is no controller: ")
