@@ -24,7 +24,7 @@ from paceline.wire.batch_header import read_header
 from paceline.wire.peer.names import PartitionName
 from paceline.wire.records import Record
 from paceline_cluster.bench.figures import Aim, Figure
-from paceline_node.app import garbage_collector
+from paceline_node.app.garbage_collector import Collector
 from paceline_node.groups.committed_offsets import Commit, OffsetRule
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, SyncRequest
@@ -312,7 +312,7 @@ def producers(count: int) -> Iterator[Growth]:
 
 def measure() -> Iterator[Growth]:
     """All of it."""
-    garbage_collector.watch()  # as a node does when it has started
+    Collector()  # as a node does when it has started
     gc.callbacks.append(collector)
     for work, counts in (
         (members, MEMBERS),

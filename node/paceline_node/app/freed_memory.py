@@ -6,12 +6,17 @@ from the heap, too, and not from maps of their own. After floods of large frames
 of which 20 were in use. So large blocks stay maps, there are two arenas, and while the process is
 larger than it was :meth:`Allocator.give_back` lets the system have the free pages in between: 7 ms
 for each 100 MiB of them, in a thread. Other allocators (musl, macOS) are left as they are.
+
+What a connection held may stay in cycles that the garbage collector has set aside: 130 MiB of one
+flood, for ever. So where the process has grown by much, and nothing is free, it looks through
+everything.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -28,6 +33,10 @@ LARGE: Final = 256 * 1024
 GROWTH: Final = 16 * _MIB
 """Free pages are looked for while the process is larger by this than it was at its smallest."""
 PERIOD_S: Final = 2.0
+MUCH: Final = 64 * _MIB
+"""Garbage is looked for after a growth by this, and by a quarter, since the last time."""
+_PART: Final = 100
+"""Looking for garbage may take one part in so many of the time."""
 _STATM: Final = Path("/proc/self/statm")
 
 
@@ -61,16 +70,47 @@ def resident_bytes() -> int:
     return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def watch(allocator: Allocator, resident: Callable[[], int] = resident_bytes) -> None:
+class Growth:
+    """Decides when to look for garbage, from what is in memory when nothing is free."""
+
+    def __init__(self, resident: int) -> None:
+        self._after_last = resident
+        self._not_before = 0.0
+
+    def is_much(self, resident: int, now: float) -> bool:
+        """Whether to look now."""
+        self._after_last = min(self._after_last, resident)
+        grown = resident - self._after_last
+        return grown > max(MUCH, self._after_last // 4) and now >= self._not_before
+
+    def looked(self, resident: int, began: float, now: float) -> None:
+        """It was looked for, between these times."""
+        self._after_last = resident
+        self._not_before = now + _PART * (now - began)
+
+
+async def watch(
+    allocator: Allocator,
+    look_through: Callable[[], object],
+    resident: Callable[[], int] = resident_bytes,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
     """Give back what is free, again and again while the process is larger than it once was: what
     is in use now may be free soon, and nothing tells when. Where nothing is free that takes less
-    than a millisecond. Runs until cancelled."""
+    than a millisecond. ``look_through`` frees garbage. Runs until cancelled."""
     if not allocator.keeps_freed_memory:
         return
     least = resident()
+    growth = Growth(least)
     while True:
         await trio.sleep(PERIOD_S)
         now = resident()
         if now > least + GROWTH:
             await trio.to_thread.run_sync(allocator.give_back)
+            if growth.is_much(resident(), clock()):
+                began = clock()
+                look_through()
+                looked = clock()
+                await trio.to_thread.run_sync(allocator.give_back)
+                growth.looked(resident(), began, looked)
         least = min(least, now)

@@ -6,7 +6,9 @@ for a quarter of a second at 100,000 transactional ids, in which nothing else ha
 outlived a collection is set aside (``gc.freeze``), and the next one looks at what is newer only,
 some ten thousand objects. Cycles among what was set aside are not found then. So that they do not
 pile up, everything is looked through once after what is set aside has doubled: a few times in a
-node's life.
+node's life. That counts objects. A few of them may hold much: connections that ended were set aside
+while they lived. So whoever sees the process grow has everything looked through, too
+(``freed_memory.py``).
 """
 
 from __future__ import annotations
@@ -44,19 +46,32 @@ class Aside:
         self._is_looking_through = self._added > limit
         return not self._is_looking_through
 
+    def all_comes_back(self) -> None:
+        """The next collection is one of everything."""
+        self._is_looking_through = True
 
-def watch(few: int = FEW) -> None:
-    """Set aside what there is, and from now on what survives. For the life of the process."""
-    gc.collect()
-    gc.freeze()
-    aside = Aside(gc.get_freeze_count, few)
 
-    def collected(phase: str, info: dict[str, int]) -> None:
+class Collector:
+    """The collector of this process, from now on and for its life: what there is is set aside, and
+    what survives."""
+
+    def __init__(self, few: int = FEW) -> None:
+        gc.collect()
+        gc.freeze()
+        self._aside = Aside(gc.get_freeze_count, few)
+        gc.callbacks.append(self._collected)
+
+    def _collected(self, phase: str, info: dict[str, int]) -> None:
         if phase != "stop" or info["generation"] != _OLDEST:
             return
-        if aside.may_set_aside(len(gc.get_objects(_OLDEST))):
+        if self._aside.may_set_aside(len(gc.get_objects(_OLDEST))):
             gc.freeze()
         else:
             gc.unfreeze()
 
-    gc.callbacks.append(collected)
+    def look_through(self) -> None:
+        """Free every cycle, now; a quarter of a second for a million objects, in which nothing else
+        happens."""
+        self._aside.all_comes_back()
+        gc.unfreeze()
+        gc.collect()

@@ -20,10 +20,11 @@ import structlog
 import trio
 
 from paceline.errors import ConfigurationError, PacelineError, StorageError
-from paceline_node.app import freed_memory, garbage_collector
+from paceline_node.app import freed_memory
 from paceline_node.app.boot import DirectoryInUse
 from paceline_node.app.descriptor_limits import raise_limit, shares
 from paceline_node.app.freed_memory import Allocator
+from paceline_node.app.garbage_collector import Collector
 from paceline_node.app.node import Node
 from paceline_node.env import Env, RealHost
 from paceline_node.listeners.serving import PortInUse
@@ -57,6 +58,7 @@ async def _serve(
     read_again: Callable[[], Settings],
     threshold: LogThreshold,
     allocator: Allocator,
+    collector: Collector,
 ) -> None:
     """Run the node and obey signals."""
     env = make_env(settings)
@@ -69,7 +71,7 @@ async def _serve(
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(run)
-            nursery.start_soon(freed_memory.watch, allocator)
+            nursery.start_soon(freed_memory.watch, allocator, collector.look_through)
             async for signum in signals:
                 if signum == signal.SIGHUP:
                     await _reload(node, read_again, threshold)
@@ -148,7 +150,7 @@ def _run(
     threshold = configure_logs(
         level=settings.logging.level.value, format=settings.logging.format.value
     )
-    garbage_collector.watch()
+    collector = Collector()
     allocator = Allocator()
     allocator.configure()
     sys.setswitchinterval(_SWITCH_S)
@@ -160,6 +162,7 @@ def _run(
             read,
             threshold,
             allocator,
+            collector,
             clock=clock,
             strict_exception_groups=True,
         )

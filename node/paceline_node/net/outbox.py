@@ -184,6 +184,9 @@ class Outbox:
         self._share.set(self.unsent_bytes)
 
     def close(self) -> None:
-        """What was not sent will not be, nor what is answered from now on."""
+        """What was not sent will not be, nor what is answered from now on. Nothing of it stays:
+        whoever has a place here may be among the garbage for long."""
         self._is_closed = True
+        self._places.clear()
+        self._joined, self._joined_bytes = [], 0
         self._forget(self.unsent_bytes)

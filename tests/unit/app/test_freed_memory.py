@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from paceline_node.app import freed_memory
-from paceline_node.app.freed_memory import GROWTH, PERIOD_S, Allocator
+from paceline_node.app.freed_memory import GROWTH, MUCH, PERIOD_S, Allocator, Growth
 
 FRAGMENTED = """
 import random
@@ -47,11 +47,16 @@ class Counted(Allocator):
 
     def __init__(self) -> None:
         self.resident = self.in_use = 100 * GROWTH
-        self.times = 0
+        self.garbage = 0
+        self.times = self.looks = 0
 
     def give_back(self) -> None:
         self.times += 1
-        self.resident = self.in_use
+        self.resident = self.in_use + self.garbage
+
+    def look_through(self) -> None:
+        self.looks += 1
+        self.garbage = 0
 
 
 async def _pass_time() -> None:
@@ -65,7 +70,9 @@ async def test_what_is_freed_long_after_the_growth_is_given_back(autojump_clock:
     allocator = Counted()
     least = allocator.in_use
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(freed_memory.watch, allocator, lambda: allocator.resident)
+        nursery.start_soon(
+            freed_memory.watch, allocator, allocator.look_through, lambda: allocator.resident
+        )
         await _pass_time()
         assert allocator.times == 0, "a node that stays as it is has nothing to look for"
         allocator.in_use += 3 * GROWTH
@@ -80,3 +87,36 @@ async def test_what_is_freed_long_after_the_growth_is_given_back(autojump_clock:
         await _pass_time()
         assert allocator.times == before
         nursery.cancel_scope.cancel()
+
+
+async def test_garbage_is_looked_for_when_there_may_be_much(autojump_clock: object) -> None:
+    allocator = Counted()
+    least = allocator.in_use
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            freed_memory.watch, allocator, allocator.look_through, lambda: allocator.resident
+        )
+        await _pass_time()
+        allocator.garbage = MUCH // 2
+        allocator.resident = least + allocator.garbage
+        while allocator.times < 3:
+            await _pass_time()
+        assert allocator.looks == 0
+        allocator.garbage = allocator.in_use // 4 + MUCH
+        while allocator.garbage:
+            await _pass_time()
+        assert allocator.looks == 1
+        allocator.in_use = allocator.resident = 2 * least
+        while allocator.looks == 1:
+            await _pass_time()
+        await _pass_time()
+        assert allocator.looks == 2, "what is in use is looked at once"
+        nursery.cancel_scope.cancel()
+
+
+def test_looking_for_garbage_takes_its_part_of_the_time() -> None:
+    growth = Growth(0)
+    assert growth.is_much(MUCH + 1, 5.0)
+    growth.looked(0, 5.0, 5.25)
+    assert not growth.is_much(MUCH + 1, 30.0)
+    assert growth.is_much(MUCH + 1, 31.0)

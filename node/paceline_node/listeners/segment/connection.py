@@ -122,6 +122,7 @@ class SegmentConnection:
         finally:
             self._appends.close()
             self._budget.leave(self._inflight)
+            self._outbox.close()
         return other
 
     async def _converse(self, stream: trio.abc.Stream) -> OtherDialect | None:

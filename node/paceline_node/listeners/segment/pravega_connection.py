@@ -116,6 +116,7 @@ class PravegaConnection:
         finally:
             self._appends.close()
             self._budget.leave(self._inflight)
+            self._outbox.close()
 
     async def _serve(self, stream: trio.abc.Stream, rest: bytes, nursery: trio.Nursery) -> None:
         data: bytes | bytearray = rest
