@@ -151,6 +151,7 @@ class Quorum:
             recovery.hard_state,
             timing=settings.timing,
             rng=env.rng,
+            wall_ms=env.host.wall_ms,
             limits=settings.limits,
             known_commit=store.known_commit,
         )

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from paceline.errors import NotController, RemoteProtocolError
 from paceline.types import NodeId
+from paceline_node.controller.raft_ballot import Ballot
 from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_histories import contradiction, lacking, shows
 from paceline_node.controller.raft_leader import Leader
@@ -21,6 +22,7 @@ from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import (
     Append,
     AppendResponse,
+    Grant,
     RaftMessage,
     SnapshotChunk,
     SnapshotResponse,
@@ -29,7 +31,6 @@ from paceline_node.controller.raft_messages import (
     VoteRequest,
     VoteResponse,
 )
-from paceline_node.controller.raft_progress import has_majority
 from paceline_node.controller.raft_snapshot import SnapshotAssembly, decode_snapshot
 from paceline_node.controller.raft_state import NodeState
 from paceline_node.controller.raft_types import (
@@ -46,7 +47,7 @@ from paceline_node.controller.raft_types import (
 
 _DEFAULT_LIMITS = RaftLimits()
 TERMS_AHEAD = 1000
-"""Terms that voters who are silent may have seen, and more."""
+"""Terms that voters who are silent, or forgot, may have seen, and more: if the clock is wrong."""
 
 
 class Raft:
@@ -61,17 +62,20 @@ class Raft:
         *,
         timing: RaftTiming,
         rng: random.Random,
+        wall_ms: Callable[[], int],
         limits: RaftLimits = _DEFAULT_LIMITS,
         known_commit: int = -1,
     ) -> None:
-        """``known_commit``: how far a former process knew this log to be committed."""
+        """``known_commit``: how far a former process knew this log to be committed. ``wall_ms``: a
+        clock, in milliseconds since 1970, that terms are taken from where nothing better is known
+        (RAFT 2.6)."""
         self.state = NodeState(me, cluster_id, log, hard_state, timing, limits, known_commit)
         self.leadership: Leader | None = None
         self._rng = rng
+        self._wall_ms = wall_ms
         self._elapsed = 0
         self._timeout = 0
-        self._granted: set[MemberId] = set()
-        self._refused: set[MemberId] = set()
+        self._ballot = Ballot()
         self._campaign = VoteKind.PRE
         self._self_vote_sequence = 0
         self._settled = False
@@ -130,7 +134,8 @@ class Raft:
             self.campaign()
         elif state.role in (Role.PRE_CANDIDATE, Role.CANDIDATE) and self._is_retry_tick():
             self._ask_for_votes()
-            self._go_on()
+            if state.role is Role.PRE_CANDIDATE:
+                self._count_vote(state.me, self._own_grant())
 
     def quiet_ticks(self) -> int:
         """How many ticks it takes, at least 1, to the next one that may do anything: whoever feeds
@@ -162,7 +167,7 @@ class Raft:
         """Effects up to this sequence number are on stable storage."""
         self.state.log.confirm(sequence)
         if self.state.role is Role.CANDIDATE and sequence >= self._self_vote_sequence:
-            self._count_vote(self.state.me, granted=True)
+            self._count_vote(self.state.me, self._own_grant())
         if self.leadership is not None:
             self.leadership.advance_commit()
 
@@ -204,17 +209,19 @@ class Raft:
         state.leader = None
         if not state.may_campaign():
             return
-        is_sure = self._settled or self._all_granted() or not state.timing.patience_ticks
-        self._granted.clear()
-        self._refused.clear()
+        is_sure = self._ballot.knows_every_term(state.log.config.voter_ids)
+        if kind is VoteKind.FORCED:
+            is_sure = self._own_grant() is Grant.SURE
+        self._ballot.begin(after_pre_votes=kind is VoteKind.REAL)
         self._campaign = kind
         if kind is VoteKind.PRE:
             state.role = Role.PRE_CANDIDATE
             self._ask_for_votes()
-            self._count_vote(state.me, granted=True)
+            self._count_vote(state.me, self._own_grant())
             return
         state.role = Role.CANDIDATE
-        state.set_term(state.term + 1 + (0 if is_sure else TERMS_AHEAD))
+        term = state.term + 1
+        state.set_term(term if is_sure else max(term + TERMS_AHEAD, self._wall_ms()))
         state.set_vote(state.me)
         self._self_vote_sequence = state.next_sequence()
         self._ask_for_votes()
@@ -229,7 +236,7 @@ class Raft:
             if message.kind is not VoteKind.PRE:
                 self._become_follower(message.term, None)
             return True
-        if isinstance(message, VoteResponse) and message.kind is VoteKind.PRE and message.granted:
+        if isinstance(message, VoteResponse) and message.kind is VoteKind.PRE and message.grant:
             return True
         leads = isinstance(message, Append | SnapshotChunk)
         self._become_follower(message.term, message.sender if leads else None)
@@ -294,10 +301,9 @@ class Raft:
     # --- elections -------------------------------------------------------------------------------
 
     def _ask_for_votes(self) -> None:
-        """Ask every voter that has not answered yet."""
-        answered = self._granted | self._refused
-        for voter in sorted(self.state.log.config.voter_ids):
-            if voter != self.state.me and voter not in answered:
+        """Ask every voter that has not answered yet, or may answer more by now."""
+        for voter in self._ballot.unanswered(self.state.log.config.voter_ids):
+            if voter != self.state.me:
                 self._ask_for_vote(voter)
 
     def _ask_for_vote(self, voter: MemberId) -> None:
@@ -335,7 +341,9 @@ class Raft:
         state = self.state
         if state.role is not Role.PRE_CANDIDATE or request.term != state.term + 1:
             return False
-        if self._is_stalled() and has_majority(self._granted, state.log.config.voter_ids):
+        if self._own_grant() is Grant.WAITS and self._ballot.has_majority(
+            state.log.config.voter_ids
+        ):
             return False  # who asks may need to wait for nobody
         mine = (state.log.last_term, state.log.last_index, -state.me.node)
         return mine > (request.last_term, request.last_index, -request.sender.node)
@@ -344,50 +352,40 @@ class Raft:
         state = self.state
         pre_granted = granted and request.kind is VoteKind.PRE
         term = request.term if pre_granted else state.term
-        state.send_after_persist(
-            VoteResponse(state.me, request.sender, term, request.kind, granted)
-        )
+        grant = self._own_grant() if granted else Grant.REFUSED
+        state.send_after_persist(VoteResponse(state.me, request.sender, term, request.kind, grant))
 
     def _on_vote_response(self, response: VoteResponse) -> None:
         state = self.state
         if response.kind is not self._campaign:
             return
         if state.role is Role.PRE_CANDIDATE:
-            wanted = state.term + 1 if response.granted else state.term
+            wanted = state.term + 1 if response.grant else state.term
         elif state.role is Role.CANDIDATE:
             wanted = state.term
         else:
             return
         if response.term == wanted:
-            self._count_vote(response.sender, granted=response.granted)
+            self._count_vote(response.sender, response.grant)
 
-    def _count_vote(self, voter: MemberId, *, granted: bool) -> None:
-        (self._granted if granted else self._refused).add(voter)
-        voters = self.state.log.config.voter_ids
-        if has_majority(self._granted, voters):
-            if self.state.role is Role.PRE_CANDIDATE:
-                self._go_on()
-            else:
-                self._become_leader()
-        elif has_majority(self._refused, voters):
+    def _count_vote(self, voter: MemberId, grant: Grant) -> None:
+        ballot, voters = self._ballot, self.state.log.config.voter_ids
+        ballot.note(voter, grant)
+        if ballot.is_refused(voters):
             self._become_follower(self.state.term, None)
+        elif self.state.role is Role.PRE_CANDIDATE:
+            wait = self.state.timing.election_ticks // 2
+            if ballot.has_ripened(voters, self.state.now_tick, wait):
+                self.campaign(VoteKind.REAL)
+        elif ballot.is_won(voters):
+            self._become_leader()
 
-    def _go_on(self) -> None:
-        """From pre-votes to a real election, if a majority of the voters is enough by now."""
-        if self.state.role is not Role.PRE_CANDIDATE or self._is_stalled():
-            return
-        if has_majority(self._granted, self.state.log.config.voter_ids):
-            self.campaign(VoteKind.REAL)
-
-    def _is_stalled(self) -> bool:
-        """Whether this member waits for voters that are silent or refuse: its process has started
-        just now, and has not caught up with any leader (RAFT 2.6)."""
-        if self._settled or self._all_granted():
-            return False
-        return self.state.now_tick < self.state.timing.patience_ticks
-
-    def _all_granted(self) -> bool:
-        return self.state.log.config.voter_ids <= self._granted | {self.state.me}
+    def _own_grant(self) -> Grant:
+        """How far this member's own word is to be trusted."""
+        patience_ticks = self.state.timing.patience_ticks
+        if self._settled or not patience_ticks:
+            return Grant.SURE
+        return Grant.WAITS if self.state.now_tick < patience_ticks else Grant.UNSURE
 
     def _become_leader(self) -> None:
         state = self.state

@@ -15,7 +15,7 @@ and goes on by kind:
 ::
 
     1 VOTE              u8 vote kind (0 pre, 1 real, 2 forced), u64 last index, u64 last term
-    2 VOTE_RESPONSE     u8 vote kind, u8 granted
+    2 VOTE_RESPONSE     u8 vote kind, u8 grant (0 refused, 1 sure, 2 unsure, 3 waits)
     3 APPEND            u64 prev index, u64 prev term, u64 commit, u64 round, u32 count,
                         count x (u64 term, u8 entry kind, u32 size, size bytes)
     4 APPEND_RESPONSE   u8 ok, u64 match, u64 reject index, u64 hint, u64 round
@@ -49,6 +49,17 @@ class VoteKind(enum.IntEnum):
     FORCED = 2
 
 
+class Grant(enum.IntEnum):
+    """An answer, and how far to trust it: a process that has not caught up with any leader yet may
+    stand on a disk that went back in time (RAFT 2.6). WAITS: it started just now, and a voter that
+    knows more may come back; UNSURE: it started a while ago."""
+
+    REFUSED = 0
+    SURE = 1
+    UNSURE = 2
+    WAITS = 3
+
+
 @dataclass(frozen=True, slots=True)
 class RaftMessage:
     """Base: who to whom, and the sender's term (a PRE vote carries the term it would have)."""
@@ -70,7 +81,7 @@ class VoteResponse(RaftMessage):
     """A granted PRE vote carries the request's term; a rejection the receiver's own."""
 
     kind: VoteKind
-    granted: bool
+    grant: Grant
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +172,8 @@ def _body(message: RaftMessage) -> tuple[_Kind, bytes]:
             return _Kind.APPEND_RESPONSE, packed
         case VoteRequest(_, _, _, kind, last_index, last_term):
             return _Kind.VOTE, _VOTE.pack(kind, last_index, last_term)
-        case VoteResponse(_, _, _, kind, granted):
-            return _Kind.VOTE_RESPONSE, _VOTE_RESPONSE.pack(kind, granted)
+        case VoteResponse(_, _, _, kind, grant):
+            return _Kind.VOTE_RESPONSE, _VOTE_RESPONSE.pack(kind, grant)
         case SnapshotChunk(_, _, _, index, term, total, crc, offset, data):
             return _Kind.SNAPSHOT, _SNAPSHOT.pack(index, term, total, crc, offset) + data
         case SnapshotResponse(_, _, _, index, next_offset):
@@ -222,8 +233,8 @@ def _decode_vote(head: Head, body: memoryview) -> RaftMessage:
 
 
 def _decode_vote_response(head: Head, body: memoryview) -> RaftMessage:
-    kind, granted = _VOTE_RESPONSE.unpack(body)
-    return VoteResponse(*head, VoteKind(kind), _flag(granted))
+    kind, grant = _VOTE_RESPONSE.unpack(body)
+    return VoteResponse(*head, VoteKind(kind), Grant(grant))
 
 
 def _decode_append(head: Head, body: memoryview) -> RaftMessage:

@@ -57,6 +57,7 @@ class ScriptNode:
             self.durable.hard_state,
             timing=self.script.timing,
             rng=random.Random(self.number * 1000 + self.lives),
+            wall_ms=lambda: 0,
             limits=LIMITS,
             known_commit=self.durable.known_commit,
         )

@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+from paceline_cluster.sim.raft import node
 from paceline_cluster.sim.raft.aged import simulate_aged
 from paceline_cluster.sim.raft.checks import Violation
 from paceline_node.controller import raft
-from paceline_node.controller.raft import Raft
+from paceline_node.controller.raft_ballot import Ballot
 from paceline_node.controller.raft_state import NodeState
 
 SEEDS = max(1, int(os.environ.get("PACELINE_SEEDS", "200")) // 4)
@@ -36,7 +37,7 @@ def is_caught(seeds: int, run: Callable[[int], object] = simulate_aged) -> bool:
 
 
 def test_no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Raft, "_is_stalled", lambda _: False)
+    monkeypatch.setattr(Ballot, "has_ripened", lambda self, voters, *_: self.has_majority(voters))
     assert is_caught(SEEDS)
 
 
@@ -52,9 +53,10 @@ def test_another_history_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_committed_is_forgotten_in_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NodeState, "known_commit", property(lambda self: self.commit))
-    assert is_caught(SEEDS)
+    assert is_caught(2 * SEEDS)
 
 
 def test_terms_that_the_silent_have_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raft, "TERMS_AHEAD", 0)
+    monkeypatch.setattr(node, "EPOCH_MS", -(10**12))
     assert is_caught(SEEDS)

@@ -120,6 +120,61 @@ def test_a_refusal_makes_it_wait_as_silence_does() -> None:
     assert quorum[1].role is Role.LEADER
 
 
+@pytest.mark.parametrize("is_1_cut", [False, True])
+def test_who_was_only_cut_off_is_not_elected_by_an_old_disk_either(is_1_cut: bool) -> None:
+    """Node 2 runs on, and need not wait on its own account; the voter that just started does."""
+    quorum = Script(3, timing=PATIENT)
+    quorum.elect(1)
+    quorum.propose(1, b"early")
+    quorum.tick_all(3)
+    copy = quorum.copy_of(0)
+    quorum.cut(2)
+    quorum.propose(1, b"late")
+    quorum.tick_all(10 * E)
+    assert quorum[1].values() == [b"early", b"late"] == quorum[0].values()
+    quorum.crash(0)
+    if not is_1_cut:
+        quorum.crash(1)
+    quorum.age(0, copy)
+    quorum.heal()
+    if is_1_cut:
+        quorum.cut(1)
+    quorum.tick_all(PATIENCE - 1)
+    assert {quorum[number].role for number in (0, 2)} <= {Role.FOLLOWER, Role.PRE_CANDIDATE}
+    if is_1_cut:
+        quorum.heal()
+    else:
+        quorum.restart(1)
+        quorum.do(1, lambda core: core.campaign())
+    quorum.tick_all(4 * E)
+    assert {quorum[n].values()[-1] for n in (0, 1, 2)} == {b"late"}
+    quorum.crash(1)
+    quorum.tick_all(4 * E)
+    assert Role.LEADER in {quorum[n].role for n in (0, 2)}, "who has caught up waits for nobody"
+
+
+def test_a_vote_that_was_forgotten_makes_no_term_twice() -> None:
+    """Node 0 voted for 1 in a term that 2 would begin next; time ends the wait for 1."""
+    quorum = Script(3, timing=PATIENT)
+    quorum.elect(2)
+    quorum.propose(2, b"early")
+    quorum.tick_all(3)
+    copy = quorum.copy_of(0)
+    quorum.cut(2)
+    quorum.elect(1)
+    assert quorum[1].term == quorum[2].term + 1
+    quorum.tick(2, 2 * E)
+    assert quorum[2].role is not Role.LEADER
+    quorum.crash(0)
+    quorum.crash(1)
+    quorum.wire.clear()
+    quorum.age(0, copy)
+    quorum.heal()
+    quorum.tick_all(PATIENCE + 4 * E)
+    leader = next(number for number in (0, 2) if quorum[number].role is Role.LEADER)
+    assert quorum[leader].term > quorum[1].term
+
+
 def test_a_lone_voter_waits_for_nobody() -> None:
     quorum = Script(1, timing=PATIENT)
     quorum.do(0, lambda core: core.campaign())

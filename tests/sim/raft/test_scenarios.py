@@ -15,6 +15,7 @@ from paceline_node.controller.raft_leader import Leader
 from paceline_node.controller.raft_messages import (
     Append,
     AppendResponse,
+    Grant,
     RaftMessage,
     TimeoutNow,
     VoteKind,
@@ -118,7 +119,7 @@ def test_learner_asked_to_vote_must_vote() -> None:
     request = VoteRequest(quorum.id(1), quorum.id(3), 7, VoteKind.REAL, 50, 6)
     quorum.do(3, lambda core: core.step(request))
     answers = [message for message in quorum.wire if isinstance(message, VoteResponse)]
-    assert [answer.granted for answer in answers] == [True]
+    assert [answer.grant for answer in answers] == [Grant.SURE]
     assert quorum[3].durable.hard_state.vote == quorum.id(1)
 
 
@@ -127,7 +128,7 @@ def test_votes_of_strangers_do_not_count() -> None:
     quorum.cut(0)
     quorum.do(0, lambda core: core.campaign(VoteKind.FORCED))
     for stranger in (member_id(1, disk=1), member_id(7), member_id(2, disk=4)):
-        response = VoteResponse(stranger, quorum.id(0), 2, VoteKind.FORCED, True)
+        response = VoteResponse(stranger, quorum.id(0), 2, VoteKind.FORCED, Grant.SURE)
         quorum.do(0, lambda core, response=response: core.step(response))
     assert quorum[0].role is Role.CANDIDATE
 
@@ -168,7 +169,7 @@ def test_vote_amnesia() -> None:
     quorum.persist(2)
     answer = quorum.wire[-1]
     assert isinstance(answer, VoteResponse)
-    assert not answer.granted
+    assert answer.grant is Grant.REFUSED
 
 
 def test_candidate_counts_its_own_vote_when_it_is_stored() -> None:

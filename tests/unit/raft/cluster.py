@@ -32,10 +32,13 @@ SETTINGS = QuorumSettings(timing=RaftTiming.of(heartbeat_ms=100, election_ms=100
 
 
 class VirtualHost:
-    """Only the clock: a quorum needs nothing else of its host."""
+    """Only the clocks: a quorum needs nothing else of its host."""
 
     def now(self) -> float:
         return trio.current_time()
+
+    def wall_ms(self) -> int:
+        return int(trio.current_time() * 1000)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from paceline_cluster.sim.raft.durable import CLUSTER, member_id
 from paceline_node.controller.raft_messages import (
     Append,
     AppendResponse,
+    Grant,
     RaftMessage,
     SnapshotChunk,
     SnapshotResponse,
@@ -30,7 +31,7 @@ A, B = member_id(1), member_id(2, disk=3)
 HEAD = (A, B, 7)
 EXAMPLES: list[RaftMessage] = [
     VoteRequest(*HEAD, VoteKind.FORCED, 12, 6),
-    VoteResponse(*HEAD, VoteKind.PRE, True),
+    VoteResponse(*HEAD, VoteKind.PRE, Grant.WAITS),
     Append(*HEAD, 4, 2, 3, 9, (Entry(5, 2, EntryKind.NOOP), Entry(6, 7, EntryKind.RECORDS, b"x"))),
     Append(*HEAD, 0, 0, 0, 0),
     AppendResponse(*HEAD, False, 0, 9, 4, 2),
@@ -125,8 +126,8 @@ def test_other_cluster_unknown_kind_bad_flag() -> None:
         decode(data, UUID(int=5))
     with pytest.raises(RemoteProtocolError, match="unknown kind 99"):
         decode(b"\x63" + data[1:], CLUSTER)
-    with pytest.raises(RemoteProtocolError, match="no flag"):
-        decode(data[:-1] + b"\x02", CLUSTER)
+    with pytest.raises(RemoteProtocolError, match="Grant"):
+        decode(data[:-1] + b"\x04", CLUSTER)
     with pytest.raises(RemoteProtocolError, match="VoteKind"):
         decode(data[:-2] + b"\x09\x01", CLUSTER)
 

@@ -1,4 +1,5 @@
-"""One member's disk as it was some time ago, and all members restarting in any order.
+"""One member's disk as it was some time ago; all others restart, or live on behind a cut, and come
+back in any order.
 
 Nobody can tell such a disk from within (controller/RAFT 2.6), so what was committed may be lost:
 where whoever has it stays away for longer than the others are patient. Never otherwise, and never
@@ -21,6 +22,8 @@ from paceline_node.controller.raft_types import Entry, RaftLimits, RaftTiming, S
 ELECTION_TICKS = 6
 PATIENCE_TICKS = 4 * ELECTION_TICKS
 TICK_MS = 50.0
+LIVES_ON = 0.4
+"""How often a node that goes away only hears nobody."""
 _HEARD_MS = 3 * ELECTION_TICKS * TICK_MS
 """After so long a process that runs has been asked, or has asked the others."""
 
@@ -62,12 +65,14 @@ class AgedChecker(Checker):
 
     def _judge(self, core: Raft) -> None:
         """Raise Violation if this leader could have been avoided."""
-        if core.state.now_tick < PATIENCE_TICKS:
+        world = self._world
+        if world.now < world.back_at[world.victim] + (PATIENCE_TICKS - 1) * TICK_MS:
             raise Violation(f"{core.state.me} lost what is committed without any patience")
         entry = self.committed[self.last_committed]
-        for node in self._world.nodes.values():
+        for node in world.nodes.values():
             has = node.durable.has(entry.index, entry.term)
-            if has and node.alive and self._world.now > node.booted_at + _HEARD_MS:
+            is_here = node.alive and node.number in world.back_at
+            if has and is_here and world.now > world.back_at[node.number] + _HEARD_MS:
                 raise Violation(f"{core.state.me} leads though {node.id} has {entry}")
 
     def _fork(self, core: Raft) -> None:
@@ -81,7 +86,7 @@ class AgedChecker(Checker):
 
 class AgedWorld(World):
     """An ordinary life, a copy of one disk, another node going away, the end of all, and a start
-    with that copy."""
+    with that copy. Whoever goes away dies, or lives on and hears nobody."""
 
     checker: AgedChecker
 
@@ -89,17 +94,23 @@ class AgedWorld(World):
         self.is_aged = False
         rng = random.Random(seed)
         super().__init__(seed, profile=aged_profile(rng), core_type=core_type)
-        self._victim = rng.randrange(3)
-        self._away = (self._victim + rng.randint(1, 2)) % 3
+        self.victim = rng.randrange(3)
+        self._away = (self.victim + rng.randint(1, 2)) % 3
+        self._whole = 3 - self.victim - self._away
         self._stopped: set[int] = set()
+        self._apart: set[int] = set()
         self._copy: Durable | None = None
         self.known: dict[int, int] = {}
+        self.back_at: dict[int, float] = {}
+        """Since when each can be heard again, after one disk went back."""
         copied = rng.uniform(2000, 5000)
         away = copied + rng.uniform(-500, 1500)
         down = max(copied, away) + rng.uniform(200, 3000)
+        waits = [rng.uniform(0, 3 * PATIENCE_TICKS * TICK_MS) for _ in "abc"]
+        self._lives_on = {number for number in (self._away, self._whole) if rng.random() < LIVES_ON}
         self.later(copied, self._take_copy)
-        self.later(away, self._stop, self._away)
-        self.later(down, self._age, [rng.uniform(0, 3 * PATIENCE_TICKS * TICK_MS) for _ in "abc"])
+        self.later(away, self._leave, self._away)
+        self.later(down, self._age, waits)
 
     def make_checker(self, bootstrap: Snapshot) -> Checker:
         return AgedChecker(bootstrap, self)
@@ -108,12 +119,27 @@ class AgedWorld(World):
         """One bad disk at a time."""
 
     def _take_copy(self) -> None:
-        self._copy = deepcopy(self.nodes[self._victim].durable)
+        self._copy = deepcopy(self.nodes[self.victim].durable)
 
-    def _stop(self, number: int) -> None:
-        self._stopped.add(number)
-        if self.nodes[number].alive:
-            self.nodes[number].crash()
+    def _leave(self, number: int) -> None:
+        """Die, or hear nobody any more."""
+        if number not in self._lives_on:
+            self._stopped.add(number)
+            if self.nodes[number].alive:
+                self.nodes[number].crash()
+            return
+        self._apart.add(number)
+        self._cut_off()
+
+    def _cut_off(self) -> None:
+        for number in self._apart:
+            for other in self.nodes:
+                if other != number:
+                    self.cuts |= {(number, other), (other, number)}
+
+    def uncut(self, cuts: set[tuple[int, int]]) -> None:
+        super().uncut(cuts)
+        self._cut_off()
 
     def restart(self, node: Node, wipe: bool) -> None:
         if node.number not in self._stopped and not node.alive:
@@ -123,18 +149,25 @@ class AgedWorld(World):
         self.quiet = True
         self.cuts.clear()
         for node in self.nodes.values():
-            self._stop(node.number)
+            self._leave(node.number)
             node.paused_until = 0.0
             self.known[node.number] = node.durable.known_commit
-        victim = self.nodes[self._victim]
+        victim = self.nodes[self.victim]
         assert self._copy is not None
         victim.durable = self.disks[victim.id] = self._copy
-        self.known[self._victim] = self._copy.known_commit
+        self.known[self.victim] = self._copy.known_commit
         self.is_aged = True
         for node, wait in zip(self.nodes.values(), waits, strict=True):
-            self.later(wait, self._boot, node)
+            self.later(wait, self._come_back, node)
 
-    def _boot(self, node: Node) -> None:
+    def _come_back(self, node: Node) -> None:
+        self.back_at[node.number] = self.now
+        if node.number in self._apart:
+            self._apart.remove(node.number)
+            self.cuts.clear()
+            self._cut_off()
+        if node.alive:
+            return
         node.boot()
         node.core.campaign()
         node.settle()

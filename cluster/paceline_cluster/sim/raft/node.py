@@ -15,6 +15,9 @@ from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_messages import RaftMessage
 from paceline_node.controller.raft_types import MemberId, Snapshot
 
+EPOCH_MS = 1_700_000_000_000
+"""When a world begins, by the clocks on its walls."""
+
 
 class NodeWorld(Protocol):
     """What a node knows of its world: time and chance, the network, watchers, what is counted."""
@@ -81,6 +84,7 @@ class Node:
             self.durable.hard_state,
             timing=world.profile.timing,
             rng=random.Random(world.rng.getrandbits(64)),
+            wall_ms=lambda: EPOCH_MS + int(world.now),
             limits=world.profile.limits,
             known_commit=self.durable.known_commit,
         )
