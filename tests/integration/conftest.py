@@ -7,15 +7,10 @@ Their nodes are in memory (``node/machines.py``): real sockets and threads would
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
-import trio
-from trio.testing import MockClock
 
-
-def _run(*what: Any, clock: trio.abc.Clock | None = None, **more: Any) -> Any:
-    return trio.run(*what, clock=clock or MockClock(autojump_threshold=0), **more)
+from tests import virtual_clock
 
 
 @pytest.hookimpl(trylast=True)
@@ -24,4 +19,4 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
         mark = item.get_closest_marker("virtual_time")
         if mark is not None and mark.args != (False,) and item.get_closest_marker("trio"):
             # In front of the mark that pytest-trio has set meanwhile: the first one counts.
-            item.add_marker(pytest.mark.trio(run=_run), append=False)
+            item.add_marker(pytest.mark.trio(run=virtual_clock.run), append=False)

@@ -355,7 +355,7 @@ MUTANTS: Sequence[NodeMutant] = (
         whole=True,
         rare=True,
     ),
-    NodeMutant("unreadable bytes end the node", UNREADABLE, _unreadable_bytes_end_it, seed=0),
+    NodeMutant("unreadable bytes end the node", UNREADABLE, _unreadable_bytes_end_it, seed=3),
     NodeMutant("want of descriptors ends it", DESCRIPTORS, _want_of_descriptors_ends_it, seed=0),
     NodeMutant(
         "offsets belong to names",

@@ -14,7 +14,7 @@ from paceline_cluster.sim.profiles import HARMED, PROFILES, QUIET, Profile
 from paceline_cluster.sim.run import Verdict, run
 
 SEEDS = int(os.environ.get("PACELINE_NODE_SEEDS", "1"))
-SECONDS = 6.0
+SECONDS = 4.0
 PASSED = [profile for profile in PROFILES.values() if profile not in HARMED]
 """What every seed has to pass; of the others the product passes only some as yet."""
 

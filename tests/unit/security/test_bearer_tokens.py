@@ -18,6 +18,7 @@ import trio
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import RSAAlgorithm
+from trio.testing import MockClock
 
 from paceline.errors import AuthenticationFailed
 from paceline_node.security.attempts import Attempts
@@ -227,7 +228,9 @@ async def test_while_nobody_publishes_keys_the_former_ones_are_good_for_a_day() 
         await world.name(world.issuer.token())
 
 
-async def test_who_guesses_is_slowed_down_but_not_for_keys_that_are_not_there() -> None:
+async def test_who_guesses_is_slowed_down_but_not_for_keys_that_are_not_there(
+    autojump_clock: MockClock,
+) -> None:
     world = World(failure=OSError("no route"))
     for _ in range(100):
         with pytest.raises(AuthenticationFailed, match="cannot be read now"):
