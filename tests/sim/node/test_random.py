@@ -39,4 +39,4 @@ def test_no_invariant_is_broken(profile: Profile) -> None:
             assert verdict.elections == 0, "a leader changed without a fault"
     # Otherwise nothing would have been shown.
     assert acknowledged > 20 * SEEDS
-    assert struck > SEEDS or profile is QUIET
+    assert struck >= SEEDS or profile is QUIET
