@@ -54,6 +54,11 @@ class Printer:
         """Whether a program reads the result, not a person."""
         return self.format is not OutputFormat.TABLE
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody waits at a terminal for what is said."""
+        return _is_waited_for_at(self._stderr)
+
     def result(self, data: Any, *tables: Table) -> None:
         """Print a command's result: ``data`` as a document, or the tables."""
         if self.format is OutputFormat.JSON:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ from paceline_cluster.cli.start_positions import parse_time
 from paceline_cluster.errors import BadInput, Exit
 from paceline_cluster.refused import what_to_do
 
+STUCK_S = 10.0
+"""After so long without an acknowledgement who waits at a terminal is told."""
 ACKS = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL}
 
 
@@ -298,11 +300,26 @@ async def _produce(job: Job, tally: Tally, printer: Printer) -> None:
 
     async with open_scope() as nursery:
         nursery.start_soon(on_signals, stop, nursery.cancel_scope.cancel)
+        if printer.is_watched:
+            nursery.start_soon(tell_when_stuck, tally, printer.say)
         try:
             await _produce_all(job, tally)
         except AuthorizationFailed as error:  # before a line was taken
             error.add_note(what_to_do(str(error), written=job.topic))
             raise
+
+
+async def tell_when_stuck(tally: Tally, say: Callable[[str], None]) -> None:
+    """Say once that nothing was acknowledged for a while: trying on is silent otherwise."""
+    while True:
+        acked, waited = tally.acked, tally.open
+        await trio.sleep(STUCK_S)
+        if waited and tally.open and tally.acked == acked:
+            say(
+                f"nothing was acknowledged for {STUCK_S:g} s, {_records(tally.open)} "
+                f"{'waits' if tally.open == 1 else 'wait'}; 'paceline health' says what is wrong"
+            )
+            return
 
 
 async def _produce_all(job: Job, tally: Tally) -> None:

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import trio
 
 from paceline.client import ProducerSettings
@@ -13,7 +14,7 @@ from paceline.wire.native.api import NativeApi
 from paceline_cluster.cli.acknowledged_file import AckedFile
 from paceline_cluster.cli.delivery_counts import Tally
 from paceline_cluster.cli.failures import INTERRUPTED
-from paceline_cluster.cli.produce import ending
+from paceline_cluster.cli.produce import STUCK_S, ending, tell_when_stuck
 from paceline_cluster.errors import Exit
 from tests.unit.client.harness import cluster_and_client
 
@@ -139,3 +140,23 @@ async def test_only_what_nobody_knows_is_left_open(autojump_clock: object) -> No
         "2 more were given up and not stored"
     )
     assert failure == replace(INTERRUPTED, message=said)
+
+
+@pytest.mark.parametrize("is_moving", [False, True])
+async def test_who_waits_is_told_once_that_nothing_is_acknowledged(
+    autojump_clock: object, is_moving: bool
+) -> None:
+    """With two nodes of three dead 'produce' was silent for its whole time-out, two minutes."""
+    tally = Tally(None, lambda _done: None)
+    said: list[str] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tell_when_stuck, tally, said.append)
+        await trio.sleep(3 * STUCK_S)  # slow typing is no trouble
+        assert said == []
+        tally.handed = 5
+        for _ in range(5):
+            await trio.sleep(0.9 * STUCK_S)
+            tally.acked += is_moving
+        nursery.cancel_scope.cancel()
+    told = "nothing was acknowledged for 10 s, 5 records wait; 'paceline health' says what is wrong"
+    assert said == ([] if is_moving else [told])
