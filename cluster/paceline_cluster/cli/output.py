@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TextIO
 
 import click
@@ -48,6 +49,7 @@ class Printer:
         self.format = format_
         self._stdout = stdout if stdout is not None else sys.stdout
         self._stderr = stderr if stderr is not None else sys.stderr
+        self._above_bar: Callable[[str], None] | None = None
 
     @property
     def is_data(self) -> bool:
@@ -74,7 +76,10 @@ class Printer:
 
     def say(self, sentence: str) -> None:
         """Tell the person something that is not data."""
-        print(sentences(sentence) if self._stderr.isatty() else sentence, file=self._stderr)
+        if self._above_bar is not None:
+            self._above_bar(sentences(sentence))
+        else:
+            print(sentences(sentence) if self._stderr.isatty() else sentence, file=self._stderr)
 
     def item(self, data: Any) -> None:
         """Print the next of many results: a JSON line, or a YAML document."""
@@ -127,7 +132,11 @@ class Printer:
         console = Console(file=self._stderr)
         with progress.Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(title, total=total)
-            yield lambda done: bar.update(task, completed=done)
+            self._above_bar = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+            try:
+                yield lambda done: bar.update(task, completed=done)
+            finally:
+                self._above_bar = None
 
 
 def _is_waited_for_at(stream: TextIO) -> bool:

@@ -41,6 +41,7 @@ from paceline_cluster.refused import what_to_do
 
 STUCK_S = 10.0
 """After so long without an acknowledgement who waits at a terminal is told."""
+_LOOK_S = 0.5
 ACKS = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL}
 
 
@@ -311,15 +312,15 @@ async def _produce(job: Job, tally: Tally, printer: Printer) -> None:
 
 async def tell_when_stuck(tally: Tally, say: Callable[[str], None]) -> None:
     """Say once that nothing was acknowledged for a while: trying on is silent otherwise."""
-    while True:
-        acked, waited = tally.acked, tally.open
-        await trio.sleep(STUCK_S)
-        if waited and tally.open and tally.acked == acked:
-            say(
-                f"nothing was acknowledged for {STUCK_S:g} s, {_records(tally.open)} "
-                f"{'waits' if tally.open == 1 else 'wait'}; 'paceline health' says what is wrong"
-            )
-            return
+    acked, since = 0, trio.current_time()
+    while trio.current_time() - since < STUCK_S:
+        await trio.sleep(_LOOK_S)
+        if not tally.open or tally.acked != acked:
+            acked, since = tally.acked, trio.current_time()
+    say(
+        f"nothing was acknowledged for {STUCK_S:g} s, {_records(tally.open)} "
+        f"{'waits' if tally.open == 1 else 'wait'}; 'paceline health' says what is wrong"
+    )
 
 
 async def _produce_all(job: Job, tally: Tally) -> None:
