@@ -32,9 +32,7 @@ from tests.integration.client.test_groups import produce, until, values
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import cluster, lone_node
 
-pytestmark = pytest.mark.virtual_time
-
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.virtual_time, pytest.mark.timeout(120)]
 
 QUICK = DrivenSettings(heartbeat_interval_ms=500)
 
@@ -312,6 +310,7 @@ async def _produced(client: Client) -> None:
             return
 
 
+@pytest.mark.virtual_time(False)
 async def test_the_blocking_one(tmp_path: Path) -> None:
     def read(bootstrap: str) -> tuple[list[bytes | None], dict[TopicPartition, int | None]]:
         with (

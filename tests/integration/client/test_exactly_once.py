@@ -25,9 +25,7 @@ from paceline.types import Isolation, TopicPartition
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
 
-pytestmark = pytest.mark.virtual_time
-
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.virtual_time, pytest.mark.timeout(120)]
 
 FLAGS = {
     "groups.initial_delay_ms": "50",
@@ -212,6 +210,7 @@ async def test_many_records_of_one_transaction_are_copied_once_over_a_rebalance(
     assert copied == [b"%d" % number for number in range(10)]
 
 
+@pytest.mark.virtual_time(False)
 async def test_blocking_members_commit_with_transactions_too(tmp_path: Path) -> None:
     def copy(bootstrap: str) -> tuple[int, int]:
         with (
@@ -232,6 +231,7 @@ async def test_blocking_members_commit_with_transactions_too(tmp_path: Path) -> 
         assert (generation > 0, committed) == (True, 1)
 
 
+@pytest.mark.virtual_time(False)
 async def test_a_blocking_member_that_paused_is_told_what_it_lost(tmp_path: Path) -> None:
     """Pausing the partition in hand is no seek: what was taken of it stays taken. A move made it
     stale, and its offsets were accepted: three records were there twice."""
@@ -260,6 +260,7 @@ async def test_a_blocking_member_that_paused_is_told_what_it_lost(tmp_path: Path
         await trio.to_thread.run_sync(copy, address)
 
 
+@pytest.mark.virtual_time(False)
 async def test_what_is_left_of_a_paused_batch_is_not_committed(tmp_path: Path) -> None:
     def read(bootstrap: str) -> None:
         settings = replace(SETTINGS, auto_commit_s=0.05)

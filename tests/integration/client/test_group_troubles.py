@@ -48,9 +48,7 @@ from tests.integration.node.machines import connect
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import cluster, lone_node
 
-pytestmark = pytest.mark.virtual_time
-
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.virtual_time, pytest.mark.timeout(120)]
 
 SHORT = GroupSettings(session_timeout_s=1, rebalance_timeout_s=20, auto_commit_s=0.2)
 PATIENT = GroupSettings(session_timeout_s=6, rebalance_timeout_s=20)

@@ -18,9 +18,7 @@ from tests.integration.client.test_made_anew import NEW, OLD, make, make_anew, t
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
 
-pytestmark = pytest.mark.virtual_time
-
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.virtual_time, pytest.mark.timeout(120)]
 
 AT = TopicPartition("t", 0)
 OWN = GroupSettings(session_timeout_s=6, rebalance_timeout_s=20, auto_commit_s=None)

@@ -17,9 +17,7 @@ from tests.integration.client.test_groups import FLAGS, until
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import cluster, lone_node
 
-pytestmark = pytest.mark.virtual_time
-
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.virtual_time, pytest.mark.timeout(120)]
 
 SETTINGS = GroupSettings(session_timeout_s=6, rebalance_timeout_s=20, auto_commit_s=0.2)
 AT = TopicPartition("t", 0)

@@ -26,9 +26,7 @@ from tests.integration.client.test_group_troubles import write
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import cluster, lone_node
 
-pytestmark = pytest.mark.virtual_time
-
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.virtual_time, pytest.mark.timeout(120)]
 
 SETTINGS = GroupSettings(session_timeout_s=6, rebalance_timeout_s=20, auto_commit_s=None)
 AT = TopicPartition("in", 0)
@@ -232,6 +230,7 @@ async def test_a_commit_that_waited_over_a_rebalance_is_refused(tmp_path: Path) 
         assert not await client.admin.groups.offsets("g")
 
 
+@pytest.mark.virtual_time(False)
 async def test_a_blocking_member_commits_beside_a_partition_without_a_leader(
     tmp_path: Path,
 ) -> None:

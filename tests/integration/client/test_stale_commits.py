@@ -30,9 +30,7 @@ from tests.integration.client.test_groups import FLAGS, produce, until
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
 
-pytestmark = pytest.mark.virtual_time
-
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.virtual_time, pytest.mark.timeout(120)]
 
 MANUAL = GroupSettings(session_timeout_s=3, rebalance_timeout_s=8, auto_commit_s=None)
 DRIVEN = DrivenSettings(heartbeat_interval_ms=200, auto_commit=False)
@@ -214,6 +212,7 @@ def opened(client: blocking.Client, kind: str) -> AbstractContextManager[Blockin
 
 
 @each_kind
+@pytest.mark.virtual_time(False)
 async def test_a_blocking_member_hears_of_it_too(tmp_path: Path, kind: str) -> None:
     """Of what its thread took, not of the batch that it was given."""
     took, lost, left = (trio.Event() for _ in range(3))

@@ -27,11 +27,10 @@ from tests.integration.node.nodes import Cluster, cluster
 from tests.integration.segment.client import connect as connect_raw
 from tests.integration.segment.client import leading, writer_id
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = [pytest.mark.virtual_time, pytest.mark.timeout(120)]
 
 NAME = "sc/st/0"
 FLAGS = {"segment.read_wait_ms": "100", "segment.append_timeout_ms": "3000"}
-pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
