@@ -42,6 +42,8 @@ _QUICK = {
     "disk.min_free_bytes": "0",
     # Nodes share one loop here: a session must survive a test that keeps it busy for a while.
     "broker.session_ms": "2000",
+    # Making the sixteen of a cluster as it comes would be half of its start.
+    "groups.partitions": "4",
 }
 
 

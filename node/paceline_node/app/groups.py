@@ -78,7 +78,7 @@ class GroupMachines:
                 limits,
                 env.rng,
                 lambda: metadata.image.topic_ids,
-                self._found.of_partition(number),
+                self._found.of_partition(number, self._count()),
                 self.rounds_due,
                 lambda topic: _partition_count(metadata.image, topic),
             ),
@@ -118,7 +118,11 @@ class GroupMachines:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.machines.run)
             task_status.started()
-            await GroupFiles(self._env, self.machines, self._found, self._assigned).run()
+            files = GroupFiles(self._env, self.machines, self._found, self._assigned, self._count)
+            await files.run()
+
+    def _count(self) -> int:
+        return _partition_count(self._metadata.image, GROUPS_TOPIC)
 
     def _assigned(self) -> list[int]:
         """The partitions of which this node has a replica, or is about to make one."""

@@ -13,7 +13,7 @@ from paceline.types import NO_NODE, NodeId
 from paceline_node.app.boot import METADATA, Boot
 from paceline_node.app.metadata_peers import serve_peers
 from paceline_node.app.peering import Peering
-from paceline_node.controller.context import ControllerSettings
+from paceline_node.controller.context import ControllerSettings, internal_topics
 from paceline_node.controller.durable_offsets import NOT_KNOWN
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.controller.quorum import Quorum, QuorumSettings
@@ -168,6 +168,7 @@ def controller_settings(settings: Settings) -> ControllerSettings:
         default_partitions=topics.partitions,
         default_replication_factor=topics.replication_factor,
         default_min_isr=topics.min_insync_replicas,
+        internal_topics=internal_topics(settings.groups.partitions),
         max_externals=settings.limits.external_brokers,
         max_listed_groups=settings.groups.lists_max,
         max_listed_bytes=settings.groups.lists_bytes,

@@ -19,6 +19,7 @@ from paceline_node.controller.image import Broker, Image, changed_broker
 from paceline_node.controller.liveness import Sessions
 from paceline_node.controller.metadata_records import BrokerChange, PartitionRegistration, Record
 from paceline_node.controller.partition_change import Change, change_partition
+from paceline_node.settings.coordination import GroupSettings
 from paceline_node.settings.counts import ACLS, EXTERNAL_BROKERS, LISTED_BYTES, LISTED_GROUPS
 from paceline_node.settings.tree import BrokerSettings, TopicSettings
 from paceline_node.settings.tree import ControllerSettings as ControllerDefaults
@@ -27,6 +28,11 @@ MAX_BATCH_RECORDS = 10_000
 """Records of one atomic entry (DESIGN 1.3)."""
 MAX_MOVES_PER_BATCH = 200
 """Partitions that one step of a controlled shutdown or a handover moves (DESIGN 3.5)."""
+
+
+def internal_topics(group_partitions: int) -> tuple[tuple[str, int], ...]:
+    """What every cluster has from its first start on, with how many partitions."""
+    return ("__groups", group_partitions), ("__transactions", 1)
 
 
 _CONTROLLER = ControllerDefaults()
@@ -53,7 +59,7 @@ class ControllerSettings:
     default_replication_factor: int = _TOPICS.replication_factor
     default_min_isr: int = _TOPICS.min_insync_replicas
     max_partitions_per_request: int = 2_000
-    internal_topics: tuple[tuple[str, int], ...] = (("__groups", 16), ("__transactions", 1))
+    internal_topics: tuple[tuple[str, int], ...] = internal_topics(GroupSettings().partitions)
     topics_on_demand: tuple[tuple[str, int], ...] = (("__tables", 1),)
     internal_replication_factor: int = 3
     internal_min_isr: int = 2

@@ -41,8 +41,6 @@ from paceline_node.storage import checkpoint
 
 PAUSE_S = 1.0
 HEARTBEAT_PAUSE_S = 5.0
-INTERNAL_PARTITIONS = 16
-"""Partitions of ``__groups`` (controller/DESIGN 9.4)."""
 _NAMES_SHOWN = 20
 IMPORTING = ".importing"
 """Behind the name of a file that was found, until all that belongs here is taken over."""
@@ -57,15 +55,10 @@ class FoundFiles:
     """What an older broker left here, as records by group."""
 
     entries: Sequence[tuple[GroupKey, Entry]] = ()
-    partition_count: int = INTERNAL_PARTITIONS
 
-    def of_partition(self, number: int) -> list[Entry]:
-        """The records that belong into a partition of ``__groups``."""
-        return [
-            entry
-            for key, entry in self.entries
-            if partition_of(key, self.partition_count) == number
-        ]
+    def of_partition(self, number: int, count: int) -> list[Entry]:
+        """The records that belong into one of the ``count`` partitions of ``__groups``."""
+        return [entry for key, entry in self.entries if partition_of(key, count) == number]
 
 
 def is_importing(disk: Disk) -> bool:
@@ -122,7 +115,7 @@ class _View:
 
 class GroupFiles:
     """Writes the files of one node. ``assigned``: the partitions of ``__groups`` that the metadata
-    give it, whether their logs are there yet or not."""
+    give it, whether their logs are there yet or not; ``partition_count``: how many there are."""
 
     def __init__(
         self,
@@ -130,10 +123,12 @@ class GroupFiles:
         machines: StateTopic[GroupEngine],
         found: FoundFiles,
         assigned: Callable[[], Collection[int]],
+        partition_count: Callable[[], int],
     ) -> None:
         self._env = env
         self._machines = machines
         self._assigned = assigned
+        self._partition_count = partition_count
         self._found: FoundFiles | None = found
         self._shown = -1
         self._shown_beats = -1
@@ -174,7 +169,7 @@ class GroupFiles:
         """Say what became of files that were found, and keep them under another name."""
         if not found.entries:
             return
-        count = found.partition_count
+        count = self._partition_count()
         begun = [(number, engine.store.begun) for number, _, engine in self._machines.machines()]
         here = {number for number, marker in begun if marker is not None and marker.imported}
         taken = {key.group for key, _ in found.entries if partition_of(key, count) in here}

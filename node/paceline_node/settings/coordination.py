@@ -47,6 +47,13 @@ class GroupSettings:
     offsets_check_ms: int = setting(
         600_000, "Pause between two looks for such offsets.", low=100, high=_DAY_MS
     )
+    partitions: int = setting(
+        16,
+        "Partitions of __groups, which the cluster makes when it first starts; later values change "
+        "nothing.",
+        low=1,
+        high=256,
+    )
     groups_max: int = counted(counts.GROUPS)
     members_max: int = counted(counts.MEMBERS)
     offsets_max: int = counted(counts.OFFSETS)

@@ -97,8 +97,7 @@ PARTITIONS = Count(
 )
 GROUPS = Count(
     "Consumer groups",
-    "of each family (V1, Kafka and native, Cursus, coordinator) in each of the 16 partitions of "
-    "__groups",
+    "of each family (V1, Kafka and native, Cursus, coordinator) in each partition of __groups",
     10_000,
     "GroupFull",
     "but in V1 those go that had no members and no offsets for a minute",
@@ -117,7 +116,7 @@ MEMBERS = Count(
 OFFSETS = Count(
     "Offsets of a group and partition, committed or to be by an open transaction, half of them of "
     "one client at most",
-    "of each family in each of the 16 partitions of __groups",
+    "of each family in each partition of __groups",
     250_000,
     "GroupFull",
     "of the client that has most, for one that has less; those of groups without members are "

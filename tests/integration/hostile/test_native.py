@@ -96,7 +96,7 @@ async def test_as_many_items_as_a_request_may_have(tmp_path: Path) -> None:
 
 async def test_metadata_of_one_name_again_and_again(tmp_path: Path) -> None:
     """24 KB of the name of a topic of 1,000 partitions took 1.4 GB, and the loop for 1.4 s."""
-    async with lone_node(tmp_path, ONE) as node:
+    async with lone_node(tmp_path, {**ONE, "groups.partitions": "16"}) as node:
         await make_topic(node)
         with nobody_holds_the_loop(0.1):
             frame = await answer_to(node, attacks.metadata_of_one_name("__groups", times=30_000))

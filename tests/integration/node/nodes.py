@@ -56,6 +56,9 @@ HANG_S = 60.0
 """Nothing here takes this long; it bounds a hang, it does not measure."""
 _LOOK_AGAIN_S = 0.02
 _KINDS = ("v1", "native", "http", "peer", "segment", "cursus", "kafka", "pravega")
+GROUP_PARTITIONS = 4
+"""Of ``__groups``: to make the sixteen of a cluster as it comes took half of what most tests take,
+and these are on all of three nodes, too."""
 _PATIENT = {
     "broker.session_ms": "4000",
     "v1.ack_timeout_ms": "3500",
@@ -157,6 +160,7 @@ def make_node(
         f"listeners={listeners}",
         "cluster.timing=local",
         "disk.min_free_bytes=0",
+        f"groups.partitions={GROUP_PARTITIONS}",
         *(f"{key}={value}" for key, value in flags.items()),
     ]
     settings = load(flags=words)

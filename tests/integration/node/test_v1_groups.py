@@ -20,13 +20,13 @@ import trio
 
 from paceline_node.app.node import Node
 from paceline_node.groups.keys import GROUPS_TOPIC, partition_of
-from paceline_node.groups.v1_file_task import INTERNAL_PARTITIONS as GROUP_PARTITIONS
 from paceline_node.groups.v1_files import GROUPS_FILE, OFFSETS_FILE, BadFile
 from paceline_node.groups.v1_groups import v1_key
 from paceline_node.storage.disk import RealDisk
 from tests.integration.faults.faulty import FaultyDisk
 from tests.integration.node.machines import data_dir, free_ports
 from tests.integration.node.nodes import (
+    GROUP_PARTITIONS,
     HANG_S,
     Cluster,
     V1Client,
@@ -123,7 +123,7 @@ class SeedConsumer:
 
 
 async def coordinator_of(nodes: Cluster, group: str) -> int:
-    return await nodes.leader(GROUPS_TOPIC, partition_of(v1_key(group), 16))
+    return await nodes.leader(GROUPS_TOPIC, partition_of(v1_key(group), GROUP_PARTITIONS))
 
 
 @pytest.mark.virtual_time

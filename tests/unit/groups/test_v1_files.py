@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.keys import GroupKey, partition_of
 from paceline_node.groups.records import Group, Member, Offset, Phase
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_ids import UNBOUND
+from paceline_node.groups.v1_file_task import FoundFiles
 from paceline_node.groups.v1_files import (
     BadFile,
     entries_of,
@@ -17,6 +18,7 @@ from paceline_node.groups.v1_files import (
     render_offsets,
 )
 from paceline_node.groups.v1_groups import v1_key
+from paceline_node.state_machines.machine import Entry
 
 GROUPS = (
     b'{"g1":{"topic":"orders","generation":2,"assignor":"round_robin","member_order":["c1"],'
@@ -121,3 +123,13 @@ def test_null_objects_are_empty() -> None:
 def test_offsets_of_groups_that_are_in_no_other_file() -> None:
     store = read_back(b"{}", b'{"lost":{"t":{"0":9}}}')
     assert store.offsets == {v1_key("lost"): {("t", 0): Offset(9, commit_ms=1, topic_id=UNBOUND)}}
+
+
+@pytest.mark.parametrize("count", [1, 4, 16])
+def test_what_was_found_belongs_into_one_of_the_partitions_that_there_are(count: int) -> None:
+    keys = [v1_key(f"g{number}") for number in range(20)]
+    found = FoundFiles([(key, Entry(key.group.encode(), b"")) for key in keys])
+    shared = [found.of_partition(number, count) for number in range(count)]
+    assert sum(map(len, shared)) == len(keys)
+    for key, entry in found.entries:
+        assert entry in shared[partition_of(key, count)]

@@ -58,6 +58,7 @@ _SETTINGS = {
     "node.data_dir": "nowhere",
     "cluster.timing": "local",
     "disk.min_free_bytes": "0",
+    "groups.partitions": "2",
     "topics.partitions": "1",
     "topics.replication_factor": "1",
     "topics.min_insync_replicas": "1",

@@ -26,7 +26,7 @@ PRODUCE = (
     (("secret", 9, "bad crc", NONE, NEW_EPOCH, "pay"), (31, -1, -1)),
     (("secret", 0, "large", ALL, -1, None), (31, -1, -1)),
     (("sc_st", 9, "bad crc", ALL, NEW_EPOCH, None), (44, -1, -1)),
-    (("__groups", 9, "large", ALL, NEW_EPOCH, None), (44, -1, 0)),
+    (("__groups", 1, "large", ALL, NEW_EPOCH, None), (44, -1, 0)),
     (("__groups", 99, "none", ALL, NEW_EPOCH, None), (44, -1, -1)),
     # Who leads, before the batches are looked at.
     (("nowhere", 0, "large", ALL, NEW_EPOCH, None), (3, -1, -1)),

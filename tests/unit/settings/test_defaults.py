@@ -15,7 +15,7 @@ from paceline_node.groups.limits import GroupLimits
 from paceline_node.listeners.cursus.produce import ProduceLimits
 from paceline_node.listeners.v1.records import RecordLimits
 from paceline_node.replication.manager import ReplicationSettings
-from paceline_node.settings import Settings
+from paceline_node.settings import Settings, load
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.transactions.limits import TransactionLimits
 
@@ -58,3 +58,8 @@ def test_listeners() -> None:
     assert RecordLimits(*waits, v1.consume_max_bytes, v1.forward_produce) == RecordLimits()
     waited = ProduceLimits(cursus.leader_wait_ms / 1000, cursus.ack_timeout_ms / 1000)
     assert waited == ProduceLimits()
+
+
+def test_group_partitions_are_those_of_the_settings() -> None:
+    settings = load(flags=["node.id=0", "node.data_dir=nowhere", "groups.partitions=5"])
+    assert dict(controller_settings(settings).internal_topics)["__groups"] == 5
