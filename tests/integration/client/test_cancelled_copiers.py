@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from paceline.client import Client, GroupSettings, Position, connect
+from paceline.client import Client, GroupSettings, Position
 from paceline.types import TopicPartition
 from tests.integration.client.test_cancelled_transactions import cut
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
+
+pytestmark = pytest.mark.virtual_time
 
 FLAGS = {
     "groups.initial_delay_ms": "1",

@@ -20,13 +20,14 @@ from paceline.client import (
     ProducerSettings,
     TransactionalProducer,
     TransactionalSettings,
-    connect,
 )
 from paceline.errors import InvalidTransactionState
 from paceline.types import TopicPartition
+from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
 
 pytestmark = [
+    pytest.mark.virtual_time,
     pytest.mark.timeout(240),
     pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)]),
 ]

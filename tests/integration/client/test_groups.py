@@ -35,7 +35,7 @@ from paceline.types import TopicPartition
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import cluster, lone_node
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.virtual_time, pytest.mark.timeout(120)]
 
 QUICK = GroupSettings(session_timeout_s=3, rebalance_timeout_s=6, auto_commit_s=0.2)
 FLAGS = {"groups.initial_delay_ms": "50", "groups.session_min_ms": "500"}
@@ -264,6 +264,7 @@ async def test_what_a_time_out_in_the_block_cut_short_is_read_again(
                 assert (await anext(consumer)).offset == 2
 
 
+@pytest.mark.virtual_time(False)
 @pytest.mark.parametrize("kind", ["native", "driven"])
 async def test_a_blocking_member_that_stops_within_a_batch_has_read_no_more(
     tmp_path: Path, kind: str
@@ -298,7 +299,13 @@ async def test_a_blocking_member_that_stops_within_a_batch_has_read_no_more(
         assert read == list(range(9))
 
 
-@pytest.mark.parametrize("kind", ["native", "driven", "alone", "blocking"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("native", "driven", "alone"),
+        pytest.param("blocking", marks=pytest.mark.virtual_time(False)),
+    ],
+)
 async def test_a_batch_that_is_asked_for_behind_records_is_the_rest_of_theirs(
     tmp_path: Path, kind: str
 ) -> None:
@@ -423,6 +430,7 @@ async def test_the_group_goes_on_when_its_coordinator_dies(tmp_path: Path) -> No
         assert sum(each.offset for each in committed.values()) >= 200 - 2
 
 
+@pytest.mark.virtual_time(False)
 async def test_the_blocking_consumer_is_a_member_too(tmp_path: Path) -> None:
     """It commits what its own thread has seen, not the batch it was given."""
 
@@ -462,6 +470,7 @@ async def test_the_blocking_consumer_is_a_member_too(tmp_path: Path) -> None:
         assert (await client.admin.groups.offsets("g"))[at].offset == 4
 
 
+@pytest.mark.virtual_time(False)
 async def test_the_blocking_consumer_drops_the_rest_of_a_batch_that_moved(tmp_path: Path) -> None:
     """It was handed out although another member could read it already."""
     has_read, may_go_on = trio.Event(), threading.Event()

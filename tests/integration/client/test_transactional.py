@@ -30,6 +30,8 @@ from tests.integration.node.machines import connect
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import cluster, lone_node
 
+pytestmark = pytest.mark.virtual_time
+
 ONE = {
     "topics.partitions": "3",
     "topics.replication_factor": "1",
@@ -224,6 +226,7 @@ async def test_silent_producers_are_forgotten_by_a_record(tmp_path) -> None:
         assert b"4" in await seen(client)
 
 
+@pytest.mark.virtual_time(False)
 async def test_the_blocking_one(tmp_path) -> None:
     async with lone_node(tmp_path, ONE) as node, connect(node.native) as client:
 
@@ -261,6 +264,7 @@ async def test_the_blocking_one(tmp_path) -> None:
         assert offsets[TopicPartition("in", 0)].offset == 7
 
 
+@pytest.mark.virtual_time(False)
 async def test_sinks_through_the_blocking_client(tmp_path) -> None:
     async with lone_node(tmp_path, ONE) as node:
 
@@ -333,7 +337,7 @@ async def test_nothing_is_written_while_a_commit_is_under_way(tmp_path) -> None:
                         await producer.submit("out", b"late", partition=0)
                     except InvalidTransactionState as error:
                         refused.append(error)
-                    await trio.lowlevel.checkpoint()
+                    await trio.sleep(0.0001)
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(producer.commit)
