@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import json
-import shutil
 
 import pytest
 
@@ -12,9 +12,35 @@ from paceline.wire.native.admin import CreateTopic, TopicCreated
 from paceline.wire.native.api import NativeApi
 from paceline_node.controller.image import Image
 from paceline_node.controller.metadata_records import PartitionRegistration
-from tests.integration.node.machines import data_dir
+from paceline_node.storage.memory_disk import MemoryDisk
+from tests.integration.node.machines import MemoryMachines
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import Cluster, cluster, first_error
+
+pytestmark = pytest.mark.virtual_time
+
+
+def _disks(nodes: Cluster) -> dict[int, MemoryDisk]:
+    assert isinstance(nodes.machines, MemoryMachines)
+    return nodes.machines.disks
+
+
+def _backup(nodes: Cluster, number: int) -> MemoryDisk:
+    """All that a node has now, whether it runs or not; on a disk that nobody uses."""
+    found = copy.deepcopy(_disks(nodes)[number])
+    found.kill()
+    return found
+
+
+def _put_back(disk: MemoryDisk, backup: MemoryDisk, *names: str) -> None:
+    """Have files and directories as they were."""
+    for name in names:
+        disk.lose(name)
+    for path, node in backup.files():
+        above, _, _ = path.rpartition("/")
+        if path.partition("/")[0] in names:
+            disk.mkdir(above)
+            disk.create(path).append([node.content])
 
 
 async def _write(nodes: Cluster, first: int, end: int) -> None:
@@ -65,8 +91,7 @@ async def test_a_restored_backup_counts_for_nothing_until_it_has_caught_up(tmp_p
         leader = await nodes.leader("orders", 0)
         node, other = (number for number in range(3) if number != leader)
         await nodes.stop(node)
-        backup = tmp_path / "backup"
-        shutil.copytree(data_dir(tmp_path, node), backup)
+        backup = _backup(nodes, node)
         seen = _registrations(nodes, leader)
         await nodes.start(node)
         await nodes.in_sync("orders", 0, 0, 1, 2)
@@ -75,8 +100,7 @@ async def test_a_restored_backup_counts_for_nothing_until_it_has_caught_up(tmp_p
         await _write(nodes, 20, 40)
 
         await nodes.stop(node)
-        shutil.rmtree(data_dir(tmp_path, node))
-        shutil.copytree(backup, data_dir(tmp_path, node))
+        _disks(nodes)[node] = backup
         seen = _registrations(nodes, leader)
         with pytest.raises(BaseExceptionGroup) as refused:
             await nodes.start(node)
@@ -102,7 +126,8 @@ async def test_an_old_incarnation_file_is_refused_and_removing_it_loses_nothing(
                 await connection.call(NativeApi.CREATE_TOPIC, wish, TopicCreated)
         await nodes.in_sync("orders", 0, 0, 1, 2)
         node = await nodes.leader("sole", 0)
-        old = (data_dir(tmp_path, node) / "incarnation").read_bytes()
+        disk = _disks(nodes)[node]
+        old = disk.content("incarnation")
         for _ in range(3):
             await nodes.stop(node)
             await nodes.start(node)
@@ -112,12 +137,12 @@ async def test_an_old_incarnation_file_is_refused_and_removing_it_loses_nothing(
             for number in range(20):
                 await client.ok("PRODUCE", f"sole k:{number} acks=all")
         await nodes.stop(node)
-        (data_dir(tmp_path, node) / "incarnation").write_bytes(old)
+        disk.overwrite("incarnation", old)
 
         with pytest.raises(BaseExceptionGroup) as refused:
             await nodes.start(node)
         assert "remove its file 'incarnation'" in str(first_error(refused.value))
-        (data_dir(tmp_path, node) / "incarnation").unlink()
+        disk.lose("incarnation")
         await nodes.start(node)
         await nodes.in_sync("orders", 0, 0, 1, 2)
         await nodes.in_sync("sole", 0, node)
@@ -131,9 +156,9 @@ async def test_an_old_incarnation_file_is_refused_and_removing_it_loses_nothing(
         await nodes.in_sync("orders", 0, 0, 1, 2)
 
         other = next(each for each in nodes.up if each != node)
-        foreign = (data_dir(tmp_path, other) / "incarnation").read_bytes()
+        foreign = _disks(nodes)[other].content("incarnation")
         await nodes.stop(node)
-        (data_dir(tmp_path, node) / "incarnation").write_bytes(foreign)
+        disk.overwrite("incarnation", foreign)
         await nodes.start(node)  # as if there were none: nobody needs to remove it
         await nodes.in_sync("orders", 0, 0, 1, 2)
 
@@ -141,29 +166,21 @@ async def test_an_old_incarnation_file_is_refused_and_removing_it_loses_nothing(
 async def test_older_metadata_is_told_by_the_incarnation_and_nobody_votes_by_it(tmp_path) -> None:
     """Both copies and their mark are of a backup, all else is new: with such a voter the quorum
     lost what it had committed, and wrote other entries under terms that had been used."""
-    kept = ("metadata", "metadata.copy", "metadata.mark")
     async with cluster(tmp_path) as nodes:
-        node, place = 2, data_dir(tmp_path, 2)
+        node, disk = 2, _disks(nodes)[2]
         await nodes.stop(node)
-        backup = tmp_path / "backup"
-        shutil.copytree(place, backup)
+        backup = _backup(nodes, node)
         await nodes.start(node)
         async with NativeConnection(nodes.up[0].addresses["native"]) as connection:
             wish = CreateTopic("later", 1, 3, {})
             await connection.call(NativeApi.CREATE_TOPIC, wish, TopicCreated)
         await nodes.in_sync("later", 0, 0, 1, 2)
-        before = json.loads((place / "meta.json").read_text())["directory_id"]
+        before = json.loads(disk.content("meta.json"))["directory_id"]
         await nodes.stop(node)
-        for name in kept:
-            old, new = backup / name, place / name
-            if old.is_dir():
-                shutil.rmtree(new)
-                shutil.copytree(old, new)
-            else:
-                shutil.copy2(old, new)
+        _put_back(disk, backup, "metadata", "metadata.copy", "metadata.mark")
 
         await nodes.start(node)
-        after = json.loads((place / "meta.json").read_text())["directory_id"]
+        after = json.loads(disk.content("meta.json"))["directory_id"]
         assert after != before, "taken in as a new member"
         await nodes.in_sync("later", 0, 0, 1, 2)
 
@@ -172,8 +189,7 @@ async def test_an_older_copy_of_a_disk_does_not_lead_while_the_whole_one_is_away
     """Everything in it is right, and no start lies between: only the metadata tell."""
     async with cluster(tmp_path) as nodes:
         old, whole, third = await _two_and_a_third(nodes)
-        backup = tmp_path / "backup"
-        shutil.copytree(data_dir(tmp_path, old), backup)
+        backup = _backup(nodes, old)
         copied_at = _image(nodes, old).offset
         await _write(nodes, 20, 40)
 
@@ -182,8 +198,7 @@ async def test_an_older_copy_of_a_disk_does_not_lead_while_the_whole_one_is_away
 
         await nodes.wait_for("what the old one holds is noted", is_noted)
         await nodes.crash(0, 1, 2)
-        shutil.rmtree(data_dir(tmp_path, old))
-        shutil.copytree(backup, data_dir(tmp_path, old))
+        _disks(nodes)[old] = backup
 
         async def is_alone() -> bool:
             image = _image(nodes, third)
@@ -207,12 +222,10 @@ async def test_what_an_old_copy_wrote_alone_makes_it_no_longer_than_the_whole_on
     settings = {"controller.noop_interval_ms": "3600000"}  # so young a copy nobody can tell
     async with cluster(tmp_path, flags=settings) as nodes:
         old, whole, third = await _two_and_a_third(nodes)
-        backup = tmp_path / "backup"
-        shutil.copytree(data_dir(tmp_path, old), backup)
+        backup = _backup(nodes, old)
         await _write(nodes, 20, 40)
         await nodes.crash(0, 1, 2)
-        shutil.rmtree(data_dir(tmp_path, old))
-        shutil.copytree(backup, data_dir(tmp_path, old))
+        _disks(nodes)[old] = backup
 
         await nodes.start_all((old, third))
         assert await nodes.leader("orders", 0) == old
