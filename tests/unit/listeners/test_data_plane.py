@@ -6,11 +6,14 @@ import inspect
 
 import pytest
 
+from paceline_node.services.groups.group_service import GroupService
+from paceline_node.services.groups.kafka_commands import KafkaGroup
 from paceline_node.services.records.fetch import FetchService
 from paceline_node.services.records.list_offsets import OffsetService
 from paceline_node.services.records.produce import ProduceService
 from paceline_node.services.records.trim import TrimService
 from tests.unit.listeners.data_plane import FakeFetch, FakeOffsets, FakeProduce, FakeTrimming
+from tests.unit.listeners.fake_groups import FakeGroup, FakeGroups
 
 ONLY_FAKES = {"settle"}
 """What tests call."""
@@ -23,6 +26,8 @@ ONLY_FAKES = {"settle"}
         (FakeFetch, FetchService),
         (FakeOffsets, OffsetService),
         (FakeTrimming, TrimService),
+        (FakeGroups, GroupService),
+        (FakeGroup, KafkaGroup),
     ],
     ids=lambda each: each.__name__,
 )
