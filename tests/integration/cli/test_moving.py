@@ -47,6 +47,7 @@ class Commands:
         deadline = time.monotonic() + HANG_S
         while not holds(moves := self.data("status")["partitions"]):
             assert time.monotonic() < deadline, moves
+            time.sleep(0.05)
         return moves
 
 

@@ -15,6 +15,8 @@ from tests.integration.node.machines import connect
 from tests.integration.node.nodes import HANG_S
 
 WRITERS = 4
+_PAUSE_S = 0.01
+"""As long as something else is waited for, too: the nodes share the loop with who writes."""
 
 
 @dataclass
@@ -38,6 +40,7 @@ class Load:
             self.acked[writer].append((stored.partition, stored.offset))
             self.epochs.add(stored.leader_epoch)
             self._progress.unpark_all()
+            await trio.sleep(_PAUSE_S)
 
     async def more(self, count: int = 10) -> None:
         """Wait until every writer got further acknowledgements."""

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
+
+import pytest
 
 from paceline.errors import ErrorCode
 from paceline.wire.batch import build_batch
 from paceline.wire.native.data import ProducedPartition
 from paceline.wire.records import Record
-from paceline_node.env import Env
-from paceline_node.net.network import RealNetwork
+from paceline_node.env import Disk, Env
 from paceline_node.replication.log_directory import LogDirectory
 from paceline_node.storage import incarnation
-from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.log_settings import LogSettings
 from tests.integration.node.load import load
-from tests.integration.node.machines import SharedHost, data_dir
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import Cluster, cluster, make_node
 from tests.integration.node.test_v1_cluster import create
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def all_in_sync(nodes: Cluster) -> None:
@@ -38,7 +38,7 @@ async def test_stopping_one_leader_after_the_other_fails_no_write(tmp_path) -> N
                 number = await nodes.leader("orders", 0)
                 await nodes.stop(number)
                 await writing.more()
-                assert await _was_clean(data_dir(tmp_path, number))
+                assert await _was_clean(nodes, number)
                 await nodes.start(number)
                 await all_in_sync(nodes)
                 await writing.more()
@@ -46,8 +46,13 @@ async def test_stopping_one_leader_after_the_other_fails_no_write(tmp_path) -> N
         assert not nodes.exits
 
 
-async def _was_clean(directory: Path) -> bool:
-    disk = RealDisk(str(directory))
+def _disk(nodes: Cluster, number: int) -> Disk:
+    """What a node that is down has left."""
+    return nodes.machines.data(nodes.directory, number)
+
+
+async def _was_clean(nodes: Cluster, number: int) -> bool:
+    disk = _disk(nodes, number)
     found = await incarnation.read(disk)
     disk.close()
     assert found is not None
@@ -60,15 +65,15 @@ async def test_only_an_orderly_stop_spares_the_next_start_its_scan(tmp_path) -> 
         async with load("orders", nodes.bootstrap_native) as writing:
             await nodes.stop(1)
             await writing.more()
-            scanned, rebuilt, end = await _recovery(data_dir(tmp_path, 1))
+            scanned, rebuilt, end = await _recovery(nodes, 1)
             assert (scanned, rebuilt) == (0, ())
             assert end > 0, "the stopped node held records"
             await nodes.start(1)
             await all_in_sync(nodes)
             await writing.more()
             await nodes.crash(1)
-            assert not await _was_clean(data_dir(tmp_path, 1))
-            scanned, _, end = await _recovery(data_dir(tmp_path, 1))
+            assert not await _was_clean(nodes, 1)
+            scanned, _, end = await _recovery(nodes, 1)
             assert scanned > 0
             await nodes.start(1)
             await all_in_sync(nodes)
@@ -80,26 +85,35 @@ async def test_a_stop_before_recovery_leaves_an_unclean_directory_unclean(tmp_pa
         async with nodes.v1(0) as client:
             await client.ok("PRODUCE", "orders k:v")
         await nodes.crash(0)
-        left = _checkpoints(data_dir(tmp_path, 0))
-        hurried = make_node(tmp_path, 0, nodes.ports(0), nodes.flags)
+        left = await _checkpoints(nodes, 0)
+        hurried = make_node(tmp_path, 0, nodes.ports(0), nodes.flags, machines=nodes.machines)
         hurried.stop()
         await hurried.run()
-        assert not await _was_clean(data_dir(tmp_path, 0))
-        assert _checkpoints(data_dir(tmp_path, 0)) == left
+        assert not await _was_clean(nodes, 0)
+        assert await _checkpoints(nodes, 0) == left
         await nodes.start(0)
         async with nodes.v1(0) as client:
             assert (await client.ok("CONSUME", "orders 0 0"))["messages"] == "0:v"
 
 
-def _checkpoints(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.glob("*.ckpt")}
+async def _checkpoints(nodes: Cluster, number: int) -> dict[str, bytes]:
+    disk = _disk(nodes, number)
+    found = {}
+    for name in disk.list(""):
+        if name.endswith(".ckpt"):
+            file = await disk.open(name)
+            found[name] = file.pread(file.size(), 0)
+            file.close()
+    disk.close()
+    assert found
+    return found
 
 
-async def _recovery(directory: Path) -> tuple[int, tuple[str, ...], int]:
+async def _recovery(nodes: Cluster, number: int) -> tuple[int, tuple[str, ...], int]:
     """What opening the logs, as the next process does, reads and rebuilds; and the records in
     them. Nothing is written: the node still finds what it left."""
-    disk = RealDisk(str(directory))
-    env = Env(SharedHost(), disk, RealNetwork(), random.Random())
+    disk = _disk(nodes, number)
+    env = Env(nodes.machines.host, disk, nodes.machines.network, random.Random())
     before = await incarnation.read(disk)
     assert before is not None
     opened = await LogDirectory(env).open_all(clean=before.clean, settings=LogSettings())

@@ -46,6 +46,7 @@ def wait_until_known(paceline: BlockingPaceline, *, away: int) -> None:
         partitions = len(client.admin.topic("__groups").partitions)
     while any(away in paceline.partition("__groups", number).isr for number in range(partitions)):
         assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def replicas(paceline: BlockingPaceline, topic: str) -> tuple[int, ...]:
@@ -71,6 +72,7 @@ def wait_for_the_end(paceline: BlockingPaceline, topic: str) -> None:
     with paceline.connect() as client:
         while moves := client.admin.list_reassignments([topic]):
             assert time.monotonic() < deadline, moves
+            time.sleep(0.05)
 
 
 def test_a_partition_moves_with_its_records(paceline: BlockingPaceline, closing: ExitStack) -> None:
