@@ -10,7 +10,8 @@ import trio
 from tests.integration.node.nodes import HANG_S, Cluster, V1Client
 from tests.integration.node.v1_client import fields
 
-_PAUSE_S = 0.001
+_PAUSE_S = 0.01
+"""The nodes share the loop with whoever writes."""
 
 
 class Writer:

@@ -30,6 +30,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.kafka.connection import KafkaLimits
 from paceline_node.listeners.kafka.listener import KafkaListener
 from paceline_node.listeners.native.fetch import FetchHandler
+from paceline_node.listeners.native.groups import NativeGroups
 from paceline_node.listeners.native.listener import NativeLimits, NativeService
 from paceline_node.listeners.native.produce import ProduceHandler
 from paceline_node.listeners.native.requests import NativeRequests
@@ -363,7 +364,10 @@ def native_listener(
         "t",
         ProduceHandler(given.produce),
         FetchHandler(given.fetch, given.offsets),
-        requests.handlers(),
+        {
+            **requests.handlers(),
+            **NativeGroups(given.groups, given.transaction_offsets, given.turns).handlers(),
+        },
         requests.metadata,
         limits or NativeLimits(),
         Metrics(version="t"),
