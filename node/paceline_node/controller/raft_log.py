@@ -123,6 +123,11 @@ class RaftLog:
             found = config
         return found
 
+    def configs_since(self, index: int) -> list[Config]:
+        """The configuration in force at ``index``, and those behind it."""
+        later = [config for position, config in self._configs if position > index]
+        return [self.config_at(index), *later]
+
     def _note_config(self, entry: Entry) -> None:
         if entry.kind is EntryKind.CONFIG:
             self._configs.append((entry.index, Config.from_bytes(entry.data)))

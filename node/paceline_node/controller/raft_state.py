@@ -137,11 +137,13 @@ class NodeState:
         return self.me in self.log.config.voter_ids
 
     def may_campaign(self) -> bool:
-        """Voters may; so may a member that an uncommitted change takes out: it can hold the only
-        copy of that change, and then nobody else can win an election."""
+        """Voters may; so may a member that a change takes out which is not known to be committed:
+        it can hold the only copy of that change, and then nobody else can win an election. After a
+        restart less is known than before."""
         if self.apart is not None:
             return False
-        return self.is_voter() or self.me in self.log.config_at(self.commit).voter_ids
+        configs = self.log.configs_since(self.known_commit)
+        return any(self.me in config.voter_ids for config in configs)
 
     def leads_from(self, node: NodeId) -> bool:
         """Whether the known leader is this node."""

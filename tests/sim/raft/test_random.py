@@ -57,6 +57,12 @@ def test_a_disk_that_is_lost_does_not_become_a_voters(seed: int) -> None:
     simulate(seed)
 
 
+def test_who_removed_itself_and_restarts_may_lead_to_the_end_of_it() -> None:
+    """A leader took itself out and fell, and its commit index with it: nobody else had that entry,
+    and by what it still knew to be committed it had not been a voter yet."""
+    simulate(701316)
+
+
 def test_quiet_quorum_keeps_its_leader() -> None:
     """Without faults there is one election in the whole run."""
     for seed in range(FIRST, FIRST + 3):
