@@ -55,8 +55,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-def clusters(request: pytest.FixtureRequest, base: Path) -> Iterator[Callable[..., Cluster]]:
-    """Makes clusters and removes them at the end; moves those of failed tests away if asked to."""
+FEW_GROUPS = ("--set", "groups.partitions=4")
+"""Sixteen partitions that a test does not need are most of a node's start. The clusters that the
+documentation is followed on have them."""
+
+
+def clusters(
+    request: pytest.FixtureRequest, base: Path, *always: str
+) -> Iterator[Callable[..., Cluster]]:
+    """Makes clusters, with the options ``always``, and removes them at the end; moves those of
+    failed tests away if asked to."""
     made: list[Cluster] = []
     live = request.session.stash.setdefault(_CLUSTERS, [])
 
@@ -65,7 +73,7 @@ def clusters(request: pytest.FixtureRequest, base: Path) -> Iterator[Callable[..
         cluster.base.mkdir()
         made.append(cluster)
         live.append(cluster)
-        cluster.up(*words)
+        cluster.up(*always, *words)
         return cluster
 
     yield make
@@ -85,7 +93,7 @@ def make_cluster(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[Callable[..., Cluster]]:
     """Start clusters with options of ``paceline up``; each test has its own."""
-    yield from clusters(request, tmp_path)
+    yield from clusters(request, tmp_path, *FEW_GROUPS)
 
 
 @pytest.fixture

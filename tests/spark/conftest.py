@@ -16,7 +16,7 @@ from paceline.errors import ConfigurationError
 from paceline.spark.java import find_java
 from paceline.spark.session import local_session
 from tests.e2e.cluster import Cluster
-from tests.e2e.conftest import clusters, pytest_runtest_makereport
+from tests.e2e.conftest import FEW_GROUPS, clusters, pytest_runtest_makereport
 from tests.spark.queries import Job, Topics
 
 __all__ = ["pytest_runtest_makereport"]
@@ -39,7 +39,7 @@ def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """Three nodes that look for segments to delete, and to clean, all the time."""
-    makers = clusters(request, tmp_path_factory.mktemp("spark"))
+    makers = clusters(request, tmp_path_factory.mktemp("spark"), *FEW_GROUPS)
     make: Callable[..., Cluster] = next(makers)
     yield make(*(word for check in CHECKS for word in ("--set", check)))
     next(makers, None)
