@@ -38,6 +38,7 @@ from paceline_node.app.replication import replication_settings
 from paceline_node.app.tls import NodeTls
 from paceline_node.app.transactions import TransactionMachines
 from paceline_node.controller.client import ControllerClient
+from paceline_node.controller.controller_session import ControllerSession
 from paceline_node.controller.lifecycle import Identity, Lifecycle, LifecycleTiming
 from paceline_node.env import Env, is_full
 from paceline_node.listeners.serving import BoundListener
@@ -105,6 +106,7 @@ class Broker:
             env, boot.meta.node_id, metadata.controller, peering.links, metadata.leader
         )
         self._lifecycle: Lifecycle | None = None
+        self._session = ControllerSession(without_controller=settings.broker.without_controller)
         self._housekeeping: Housekeeping | None = None
         meta = boot.meta
         self.replicas = ReplicaManager(
@@ -113,7 +115,7 @@ class Broker:
             metadata.image_store,
             peering.links,
             self._controller,
-            session_valid=self._session_valid,
+            session_valid=self._session.is_valid,
             disk_failed=failed,
             lower_floor=self._incarnation.lower_floor,
             metrics=self._metrics,
@@ -150,11 +152,6 @@ class Broker:
         """This broker's session; there is one once :meth:`enter` has begun to register."""
         assert self._lifecycle is not None, "the broker has not entered the cluster"
         return self._lifecycle
-
-    def _session_valid(self) -> bool:
-        return self._settings.broker.without_controller or (
-            self._lifecycle is not None and self._lifecycle.session_valid
-        )
 
     def _session_lost(self) -> None:
         if not self._settings.broker.without_controller:
@@ -223,7 +220,7 @@ class Broker:
         await core.start(self.transactions.run)
         await core.start(self._tables.run)
         trusts_itself = self._incarnation.current.trusted
-        lifecycle = self._lifecycle = self._make_lifecycle()
+        lifecycle = self._lifecycle = self._session.lifecycle = self._make_lifecycle()
         broker_epoch = await lifecycle.register(refs(opened.damaged))
         if opened.list_is_lost:
             await self._report_absent(opened, broker_epoch)
