@@ -41,6 +41,8 @@ def _configs(
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{text!r} is no NAME=VALUE")
+        if name in configs:
+            raise click.BadParameter(f"{name} is there twice")
         try:
             configs[name] = plain(name, value)
         except ValueError as error:
@@ -283,6 +285,8 @@ def alter(
     """Change settings of a topic, all or none."""
     if not configs and not unset:
         raise click.UsageError("nothing to change: give --config or --unset")
+    if both := sorted(configs.keys() & set(unset)):
+        raise click.UsageError(f"{', '.join(both)}: both in --config and in --unset")
     changes: dict[str, str | None] = {**configs, **dict.fromkeys(unset)}
 
     async def work(client: Client) -> dict[str, str]:

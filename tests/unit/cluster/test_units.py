@@ -69,3 +69,24 @@ def test_every_setting_of_a_size_or_time_takes_them() -> None:
     for key in KEYS.values():
         if key.name.endswith((".ms", ".bytes")):
             assert plain(key.name, "1m") in ("60000", str(2**20)), key.name
+
+
+@pytest.mark.parametrize("command", ["create", "alter"])
+def test_a_setting_that_is_there_twice_is_refused(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last one won without a word."""
+    words = ["topic", command, "logs", "--config", "retention.ms=1d", "--config"]
+    assert main([*words, "retention.ms=2d"]) == Exit.USAGE
+    assert "retention.ms is there twice" in capsys.readouterr().err
+    assert main([*words, "retention.bytes=1GiB"]) == Exit.DATA
+    assert "no cluster is selected" in capsys.readouterr().err
+
+
+def test_a_setting_cannot_be_both_set_and_unset(capsys: pytest.CaptureFixture[str]) -> None:
+    """The new value was dropped without a word."""
+    words = ["topic", "alter", "logs", "--config", "retention.ms=1d", "--unset"]
+    assert main([*words, "retention.ms"]) == Exit.USAGE
+    assert "retention.ms: both in --config and in --unset" in capsys.readouterr().err
+    assert main([*words, "retention.bytes"]) == Exit.DATA
+    assert "no cluster is selected" in capsys.readouterr().err
