@@ -27,6 +27,7 @@ from paceline_cluster.wrong_protocol import protocol_at
 T = TypeVar("T")
 
 CLIENT_ID = "paceline-cli"
+_NOT_FOUND = "topic not found: "
 SUSPICIOUS_S = 1.0
 """How long the first contact may take before the addresses are asked what they are."""
 
@@ -78,7 +79,7 @@ async def client_of(ref: ClusterRef) -> AsyncIterator[Client]:
         try:
             yield client
         except UnknownTopicOrPartition as error:
-            unknown = error
+            unknown = _in_our_words(error)
         if unknown is not None:
             await _note_those_meant(client, unknown)
             raise unknown
@@ -93,6 +94,13 @@ def _note_who_is_trusted(error: AuthenticationFailed, address: Address) -> None:
         )
     elif "wants a log-in" in str(error):
         error.add_note(LOG_IN)
+
+
+def _in_our_words(error: UnknownTopicOrPartition) -> UnknownTopicOrPartition:
+    """The controller, which answers clients of all protocols, says of a missing topic what V1
+    does; whoever only reads metadata is told by the client that there is none."""
+    _, is_topic, name = str(error).partition(_NOT_FOUND)
+    return UnknownTopicOrPartition(f"{name}: no such topic") if is_topic else error
 
 
 async def _note_those_meant(client: Client, error: UnknownTopicOrPartition) -> None:

@@ -69,6 +69,27 @@ def test_topics_are_made_described_and_deleted_together(
     assert data("delete", "alone", "--yes") == {"name": "alone", "deleted": True}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("describe", "log"),
+        ("alter", "log", "--config", "retention.ms=1d"),
+        ("add-partitions", "log", "4"),
+        ("trim", "log", "--yes"),
+        ("delete", "log", "--yes"),
+    ],
+)
+def test_a_topic_that_is_not_there_comes_with_the_one_that_is_meant(
+    words: tuple[str, ...], paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that change a topic said 'topic not found: log', and no more."""
+    [address] = paceline.addresses("native")
+    paceline.create_topic("logs", partitions=1)
+    assert cli.main(["topic", *words, "--bootstrap", address]) == Exit.DATA
+    said = "log: no such topic\nthere is 'logs'; 'paceline topic list' shows all\n"
+    assert capsys.readouterr().err == f"paceline: {said}"
+
+
 @pytest.mark.paceline(nodes=3)
 def test_sizes_say_which_topic_and_which_node_uses_the_disk(
     paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
