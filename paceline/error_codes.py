@@ -83,6 +83,7 @@ class ErrorCode(enum.IntEnum):
     UNKNOWN_PRODUCER_ID = 59
     """Nothing is known of this producer (any more)."""
     NON_EMPTY_GROUP = 68
+    """The group has members, so this cannot be done to it."""
     GROUP_ID_NOT_FOUND = 69
     """There is no group of this name."""
     FETCH_SESSION_ID_NOT_FOUND = 70
@@ -99,6 +100,7 @@ class ErrorCode(enum.IntEnum):
     """The replica that should lead cannot: it is not in sync, or its node does not run."""
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    """Another member took over this instance id."""
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     """No replica that lives can be elected."""
     ELECTION_NOT_NEEDED = 84

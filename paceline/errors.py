@@ -412,8 +412,6 @@ class UnknownMember(PacelineError):
 
 
 class FencedInstance(PacelineError):
-    """Another member took over this instance id."""
-
     code = ErrorCode.FENCED_INSTANCE_ID
 
 
@@ -448,9 +446,11 @@ class OffsetRegression(PacelineError):
 
 
 class NonEmptyGroup(PacelineError):
-    """The group has members, so this cannot be done to it."""
-
     code = ErrorCode.NON_EMPTY_GROUP
+
+
+class GroupSubscribedToTopic(PacelineError):
+    code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
 class GroupNotFound(PacelineError):

@@ -12,7 +12,13 @@ from paceline.client.metadata import Metadata
 from paceline.client.pool import ConnectionPool
 from paceline.client.retry import Backoff, may_repeat, retrying
 from paceline.client.settings import ClientSettings
-from paceline.errors import GroupNotFound, PacelineError, error_for
+from paceline.errors import (
+    ErrorCode,
+    GroupNotFound,
+    GroupSubscribedToTopic,
+    PacelineError,
+    error_for,
+)
 from paceline.types import NodeId, TopicPartition
 from paceline.wire.message import Message
 from paceline.wire.native.admin import AlterGroup, Done
@@ -190,7 +196,7 @@ class GroupAdmin:
             OffsetResults,
             (group, family, subject),
         )
-        _raise_first(results)
+        _raise_first(group, results)
 
     async def delete_offsets(
         self,
@@ -200,8 +206,8 @@ class GroupAdmin:
         family: str = KAFKA_FAMILY,
         subject: str = "",
     ) -> None:
-        """Forget committed offsets. Raises GroupNotFound, and GroupSubscribedToTopic (86) for
-        topics that members read."""
+        """Forget committed offsets. Raises GroupNotFound, and GroupSubscribedToTopic for
+        topics that members read; those of other topics are forgotten."""
         by_topic: dict[str, list[int]] = {}
         for at in partitions:
             by_topic.setdefault(at.topic, []).append(at.partition)
@@ -212,7 +218,7 @@ class GroupAdmin:
             OffsetResults,
             (group, family, subject),
         )
-        _raise_first(results)
+        _raise_first(group, results)
 
     async def evict(self, group: str, members: Sequence[str]) -> None:
         """Take members out of a group of family ``kafka``, by their ids (:meth:`describe`): the
@@ -239,7 +245,9 @@ class GroupAdmin:
         )
 
 
-def _raise_first(results: OffsetResults) -> None:
+def _raise_first(group: str, results: OffsetResults) -> None:
     for each in results.partitions:
+        if each.error == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC:
+            raise GroupSubscribedToTopic(f"members of group {group} read {each.topic}")
         if each.error:
             raise error_for(each.error, f"{each.topic}/{each.partition}")

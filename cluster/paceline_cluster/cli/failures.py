@@ -59,9 +59,10 @@ _HINTS = {
         "'paceline topic list' shows which there are, 'paceline topic describe NAME' the partitions"
     ),
     ErrorCode.GROUP_ID_NOT_FOUND: "'paceline group list' shows which groups there are",
-    ErrorCode.NON_EMPTY_GROUP: (
+    **dict.fromkeys(
+        (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
         "end its members first; 'paceline group describe NAME' shows them, and "
-        "'paceline group evict NAME MEMBER' takes out one that hangs"
+        "'paceline group evict NAME MEMBER' takes out one that hangs",
     ),
     ErrorCode.USER_NOT_FOUND: "'paceline user list' shows which users there are",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "'paceline transaction list' shows which there are",

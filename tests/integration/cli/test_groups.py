@@ -107,3 +107,21 @@ def test_offsets_of_a_topic_are_forgotten(
         assert len(client.admin.groups.offsets("billing")) == 1
         run(orders, *of_orders, "orders", "--execute")
         assert client.admin.groups.offsets("billing") == {}
+
+
+def test_offsets_of_a_topic_that_members_read_are_kept(
+    orders: BlockingPaceline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said 'error code 86: orders/0'."""
+    with orders.connect() as client, client.group_consumer("orders", "shop") as consumer:
+        next(consumer)
+        consumer.commit()
+        words = ("offsets", "delete", "shop", "--topic", "orders", "--execute")
+        run(orders, *words, code=Exit.UNAVAILABLE)
+        said = capsys.readouterr().err
+        assert said.startswith("paceline: members of group shop read orders\nend its members first")
+        assert "'paceline group evict NAME MEMBER'" in said
+        run(orders, *words, "--output", "json", code=Exit.UNAVAILABLE)
+        error = json.loads(capsys.readouterr().err)["error"]
+        assert error["code"] == "GROUP_SUBSCRIBED_TO_TOPIC"
+        assert len(client.admin.groups.offsets("shop")) == 1
