@@ -6,7 +6,7 @@ Their offsets: ``group_offsets.py``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import click
 from paceline.client import Client, Position
 from paceline.errors import GroupNotFound, UnknownTopicOrPartition
 from paceline.types import TopicPartition
-from paceline.wire.native.groups import CommittedOffset, GroupDescription, GroupMember
+from paceline.wire.native.groups import GroupDescription, GroupMember
 from paceline_cluster.cli.complete import complete_groups, complete_members
 from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find_cluster import Address, client_options, find
@@ -72,7 +72,8 @@ def describe(
     subject: str,
     printer: Printer,
 ) -> None:
-    """Show a group's members and how far it is behind in each partition."""
+    """Show a group's members and how far it is behind in each partition that they read, or that
+    they read before they left. Where nothing is committed it is behind by all that is there."""
 
     async def work(client: Client) -> dict[str, Any]:
         groups = client.admin.groups
@@ -82,7 +83,11 @@ def describe(
             raise GroupNotFound(f"{error}{await _namesakes(client, name)}") from None
         committed = await groups.offsets(name, family=family, subject=subject)
         readers = _readers(found)
-        ends = await _ends(client, {at.topic for at in (*committed, *readers)})
+        ends = await _offsets(client, {at.topic for at in (*committed, *readers)}, Position.LATEST)
+        known = {*committed, *readers, *_left(found, committed, ends)}
+        new = {at.topic for at in known.difference(committed)}
+        starts = await _offsets(client, new, Position.EARLIEST)
+        begins = starts | {at: each.offset for at, each in committed.items()}
         return {
             "group": found.group,
             "family": found.family,
@@ -92,7 +97,17 @@ def describe(
             "coordinator": await groups.coordinator(name, family=family, subject=subject),
             "protocol": found.protocol,
             "members": [_member(each, found.leader) for each in found.members],
-            "partitions": _partitions(committed, readers, ends),
+            "partitions": [
+                {
+                    "topic": at.topic,
+                    "partition": at.partition,
+                    "committed": committed[at].offset if at in committed else None,
+                    "end": ends.get(at),
+                    "lag": max(0, ends[at] - begins[at]) if at in ends and at in begins else None,
+                    "member": readers.get(at),
+                }
+                for at in sorted(known)
+            ],
         }
 
     data = with_client(find(directory, bootstrap), work)
@@ -128,39 +143,29 @@ def _readers(found: GroupDescription) -> dict[TopicPartition, str]:
     }
 
 
-async def _ends(client: Client, topics: set[str]) -> dict[TopicPartition, int]:
-    """High watermarks; a deleted topic has none."""
-    ends: dict[TopicPartition, int] = {}
+def _left(
+    found: GroupDescription, committed: Iterable[TopicPartition], there: Iterable[TopicPartition]
+) -> set[TopicPartition]:
+    """What the next member of a group without members is dealt: all of the topics it has offsets
+    of. Programs that choose partitions by themselves never made it a group of any type."""
+    if found.members or not found.protocol_type:
+        return set()
+    topics = {at.topic for at in committed}
+    return {at for at in there if at.topic in topics}
+
+
+async def _offsets(
+    client: Client, topics: set[str], position: Position
+) -> dict[TopicPartition, int]:
+    """Where the position is in each partition; a deleted topic has none."""
+    offsets: dict[TopicPartition, int] = {}
     for topic in sorted(topics):
         try:
-            found = await client.admin.list_offsets(topic, Position.LATEST)
+            found = await client.admin.list_offsets(topic, position)
         except UnknownTopicOrPartition:
             continue
-        ends |= {TopicPartition(topic, number): offset for number, offset in found.items()}
-    return ends
-
-
-def _partitions(
-    committed: Mapping[TopicPartition, CommittedOffset],
-    readers: Mapping[TopicPartition, str],
-    ends: Mapping[TopicPartition, int],
-) -> list[dict[str, Any]]:
-    rows = []
-    for at in sorted({*committed, *readers}):
-        offset = committed[at].offset if at in committed else None
-        end = ends.get(at)
-        lag = None if end is None else max(0, end - (offset or 0))
-        rows.append(
-            {
-                "topic": at.topic,
-                "partition": at.partition,
-                "committed": offset,
-                "end": end,
-                "lag": lag,
-                "member": readers.get(at),
-            }
-        )
-    return rows
+        offsets |= {TopicPartition(topic, number): offset for number, offset in found.items()}
+    return offsets
 
 
 def _member(found: GroupMember, leader: str) -> dict[str, Any]:

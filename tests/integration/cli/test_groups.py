@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from paceline.client import GroupSettings
+from paceline.types import TopicPartition
 from paceline_cluster.cli import main as cli
 from paceline_cluster.errors import Exit
 from paceline_cluster.testing import BlockingPaceline
@@ -77,6 +78,43 @@ def test_describe_says_from_where_members_read(
         ) as driven:
             next(driven)
             assert hosts("--family", "coordinator") == ["127.0.0.1"]
+
+
+def test_describe_counts_what_nothing_is_committed_of(
+    paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    zero, one, two = (TopicPartition("sales", number) for number in range(3))
+    paceline.create_topic("sales", partitions=3)
+
+    def rows(*words: str, group: str = "nat") -> list[tuple[Any, ...]]:
+        capsys.readouterr()
+        run(paceline, "describe", group, *words, "--output", "json")
+        found = json.loads(capsys.readouterr().out)["partitions"]
+        return [
+            (each["partition"], each["committed"], each["lag"], bool(each["member"]))
+            for each in found
+        ]
+
+    with paceline.connect() as client:
+        with client.producer() as producer:
+            for number in range(30):
+                producer.send("sales", b"sold", partition=number % 3)
+        client.admin.trim(two, 4)
+        by_hand = GroupSettings(auto_commit_s=None)
+        with client.group_consumer("sales", "nat", membership=by_hand) as consumer:
+            next(consumer)
+            consumer.commit({one: 10})
+            read = rows()
+        with client.coordinated_consumer(
+            "sales", group="driven", auto_offset_reset="smallest"
+        ) as driven:
+            next(driven)
+            counted = rows("--family", "coordinator", group="driven")
+        client.admin.groups.alter_offsets("chosen", {zero: 3})
+    assert read == [(0, None, 10, True), (1, 10, 0, True), (2, None, 6, True)]
+    assert [each[1:] for each in counted] == [(None, 10, True), (None, 10, True), (None, 6, True)]
+    assert rows() == [(0, None, 10, False), (1, 10, 0, False), (2, None, 6, False)], "it has left"
+    assert rows(group="chosen") == [(0, 3, 7, False)], "nobody was dealt the others"
 
 
 def test_a_living_member_that_is_evicted_comes_back(orders: BlockingPaceline) -> None:
