@@ -1,4 +1,5 @@
-"""The client for programs without an event loop: same names and arguments, calls that block.
+"""The client for programs without an event loop: same names and arguments, calls that block; but
+groups are read by ``group_consumer``, to which ``Client.consumer`` leaves them.
 
 Trio runs in a thread of its own and every call enters it; any number of threads may use a client.
 A call may be interrupted (Ctrl-C), the client stays usable. Close it, best with ``with``; one that

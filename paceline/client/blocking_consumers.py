@@ -230,7 +230,10 @@ class _SharedConsumer(Consumer):
         super()._pause(inner, partitions)
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """As :meth:`paceline.client.GroupConsumer.commit`."""
+        """Have the group keep how far this consumer is: everything handed out, the record in hand
+        included, or ``offsets`` (the next ones to read) of assigned partitions. What it raises, as
+        :meth:`paceline.client.GroupConsumer.commit`: IllegalGeneration, UnknownMember or
+        RebalanceInProgress when the partitions are being moved; they are read again then."""
 
         async def commit() -> None:
             reached = self._positions(self._shared)
