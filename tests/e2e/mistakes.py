@@ -130,6 +130,16 @@ _FIRST = (
     Mistake(
         "produce one --json",
         DATA,
+        (
+            'line 1: unknown field "user"; known: topic, ',
+            "leave --json off to store lines as they are; how-to/shell of the documentation shows",
+        ),
+        'unknown field "user"; known: topic, ...',
+        b'{"user": "ann", "n": 1}\n',
+    ),
+    Mistake(
+        "produce one --json",
+        DATA,
         ('line 1: field "value" is there twice',),
         SILENT,
         b'{"value": "x", "value": "y"}\n',

@@ -339,7 +339,9 @@ async def _produce_all(job: Job, tally: Tally) -> None:
             await producer.flush()
     if bad_line is not None:
         are = "is" if tally.acked == 1 else "are"
-        raise BadInput(f"{bad_line} ({_records(tally.acked)} before it {are} stored)")
+        raise BadInput(
+            f"{bad_line} ({_records(tally.acked)} before it {are} stored)", hint=bad_line.hint
+        )
 
 
 async def _next(chunks: AsyncGenerator[Lines, None], tally: Tally) -> Lines | None:
@@ -372,7 +374,7 @@ async def _send(producer: Producer, job: Job, chunk: Lines, tally: Tally) -> Non
                 timestamp_ms=record.timestamp_ms,
             )
         except BadLine as error:
-            raise BadLine(f"line {number}: {error}") from None
+            raise BadLine(f"line {number}: {error}", hint=error.hint) from None
         except MessageTooLarge as error:
             raise _too_large(job.topic, number, error) from None
         tally.follow_one(delivery, number, record.key)

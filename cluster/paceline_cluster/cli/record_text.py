@@ -26,12 +26,21 @@ from paceline.values import dataclass
 
 FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _KNOWN = ", ".join(FIELDS)
+_AS_THEY_ARE = (
+    "leave --json off to store lines as they are; how-to/shell of the documentation shows how a "
+    "key comes out of a field"
+)
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class BadLine(ValueError):
-    """An input line that is no record; the text says what is wrong with it."""
+    """An input line that is no record; the text says what is wrong with it, ``hint`` what to do
+    where that is known."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,10 @@ def parse(line: bytes) -> InputRecord:
         if name not in FIELDS:
             close = difflib.get_close_matches(name, FIELDS, n=1)
             suggestion = f', did you mean "{close[0]}"?' if close else f"; known: {_KNOWN}"
-            raise BadLine(f"unknown field {json.dumps(name, ensure_ascii=False)}{suggestion}")
+            raise BadLine(
+                f"unknown field {json.dumps(name, ensure_ascii=False)}{suggestion}",
+                hint="" if close else _AS_THEY_ARE,
+            )
     if "value" not in data:
         raise BadLine('"value" is missing (null writes a tombstone)')
     return InputRecord(

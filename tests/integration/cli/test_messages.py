@@ -55,6 +55,22 @@ def test_a_name_that_no_topic_can_have_is_told_with_those_that_can(
     assert "no topic can have this name: expected 1 to 249 of A-Z" in capsys.readouterr().err
 
 
+def test_lines_that_are_json_but_no_records_are_told_how_to_store_them(
+    paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The known fields alone do not help whoever has JSON of his own."""
+    file = tmp_path / "events"
+    [address] = paceline.addresses("native")
+    words = ["produce", "events", str(file), "--json", "--bootstrap", address, "--output", "json"]
+    for line, has_hint in (('{"user": "ann", "n": 1}\n', True), ('{"valu": "a"}\n', False)):
+        file.write_text(f'{{"value": "a"}}\n{line}')
+        assert cli.main(words) == Exit.DATA
+        error = json.loads(capsys.readouterr().err.splitlines()[-1])["error"]
+        assert error["message"].startswith("line 2: unknown field ")
+        assert error["message"].endswith(" (1 record before it is stored)")
+        assert ("leave --json off to store lines as they are" in (error["hint"] or "")) is has_hint
+
+
 def test_a_line_without_its_key_is_refused_and_what_stands_before_it_stored(
     paceline: BlockingPaceline, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
