@@ -189,6 +189,14 @@ async def test_the_command_line(tmp_path, capsys: pytest.CaptureFixture[str]) ->
         await run("delete", "--yes", *root, code=Exit.USAGE)
         await run("list", "--bootstrap", site.address("eve"), code=Exit.UNAVAILABLE)
         assert "eve may not describe cluster" in capsys.readouterr().err
+        mine = ("create", "--principal", "eve", "--operation", "read", "--topic", "orders")
+        eve = ("--bootstrap", site.address("eve"))
+        await run(*mine, *eve, code=Exit.UNAVAILABLE)
+        assert "--principal eve --operation alter --cluster" in capsys.readouterr().err
+        await run("create", "--principal", "eve", "--operation", "alter", "--cluster", *root)
+        await run(*mine, *eve)
+        await run("delete", "--principal", "eve", "--yes", *root)
+        capsys.readouterr()
         await run("delete", "--principal", "ann", "--cluster", "--yes", *as_json)
         assert [each["resource"] for each in shown()] == ["cluster"]
         await run("delete", "--all", "--yes", *as_json)
