@@ -33,8 +33,9 @@ LARGE: Final = 256 * 1024
 GROWTH: Final = 16 * _MIB
 """Free pages are looked for while the process is larger by this than it was at its smallest."""
 PERIOD_S: Final = 2.0
-MUCH: Final = 64 * _MIB
-"""Garbage is looked for after a growth by this, and by a quarter, since the last time."""
+MUCH: Final = 128 * _MIB
+"""Garbage is looked for after a growth by this, and by a quarter, since the last time: in a quiet
+moment, for nothing else happens meanwhile; after twice that in any."""
 _PART: Final = 100
 """Looking for garbage may take one part in so many of the time."""
 _STATM: Final = Path("/proc/self/statm")
@@ -74,14 +75,16 @@ class Growth:
     """Decides when to look for garbage, from what is in memory when nothing is free."""
 
     def __init__(self, resident: int) -> None:
-        self._after_last = resident
+        self._after_last = self._before = resident
         self._not_before = 0.0
 
     def is_much(self, resident: int, now: float) -> bool:
         """Whether to look now."""
         self._after_last = min(self._after_last, resident)
         grown = resident - self._after_last
-        return grown > max(MUCH, self._after_last // 4) and now >= self._not_before
+        is_quiet, self._before = resident <= self._before, resident
+        limit = max(MUCH, self._after_last // 4)
+        return grown > (limit if is_quiet else 2 * limit) and now >= self._not_before
 
     def looked(self, resident: int, began: float, now: float) -> None:
         """It was looked for, between these times."""

@@ -116,7 +116,14 @@ async def test_garbage_is_looked_for_when_there_may_be_much(autojump_clock: obje
 
 def test_looking_for_garbage_takes_its_part_of_the_time() -> None:
     growth = Growth(0)
+    assert not growth.is_much(MUCH + 1, 1.0), "it is growing"
     assert growth.is_much(MUCH + 1, 5.0)
     growth.looked(0, 5.0, 5.25)
     assert not growth.is_much(MUCH + 1, 30.0)
     assert growth.is_much(MUCH + 1, 31.0)
+
+
+def test_what_grows_and_grows_is_looked_at_too() -> None:
+    growth = Growth(0)
+    assert not growth.is_much(2 * MUCH, 1.0)
+    assert growth.is_much(2 * MUCH + 1, 3.0)
