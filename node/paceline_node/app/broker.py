@@ -105,7 +105,6 @@ class Broker:
         self._controller = ControllerClient(
             env, boot.meta.node_id, metadata.controller, peering.links, metadata.leader
         )
-        self._lifecycle: Lifecycle | None = None
         self._session = ControllerSession(without_controller=settings.broker.without_controller)
         self._housekeeping: Housekeeping | None = None
         meta = boot.meta
@@ -150,8 +149,8 @@ class Broker:
     @property
     def lifecycle(self) -> Lifecycle:
         """This broker's session; there is one once :meth:`enter` has begun to register."""
-        assert self._lifecycle is not None, "the broker has not entered the cluster"
-        return self._lifecycle
+        assert self._session.lifecycle is not None, "the broker has not entered the cluster"
+        return self._session.lifecycle
 
     def _session_lost(self) -> None:
         if not self._settings.broker.without_controller:
@@ -220,7 +219,7 @@ class Broker:
         await core.start(self.transactions.run)
         await core.start(self._tables.run)
         trusts_itself = self._incarnation.current.trusted
-        lifecycle = self._lifecycle = self._session.lifecycle = self._make_lifecycle()
+        lifecycle = self._session.lifecycle = self._make_lifecycle()
         broker_epoch = await lifecycle.register(refs(opened.damaged))
         if opened.list_is_lost:
             await self._report_absent(opened, broker_epoch)
