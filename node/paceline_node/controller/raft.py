@@ -46,6 +46,9 @@ from paceline_node.controller.raft_types import (
 )
 
 _DEFAULT_LIMITS = RaftLimits()
+_FRESH_HEARTBEATS = 3
+"""So many intervals old an answer may be where everybody's is needed; one interval after the other
+all are asked again."""
 TERMS_AHEAD = 1000
 """Terms that voters who are silent, or forgot, may have seen, and more: if the clock is wrong."""
 
@@ -75,7 +78,8 @@ class Raft:
         self._wall_ms = wall_ms
         self._elapsed = 0
         self._timeout = 0
-        self._ballot = Ballot()
+        heartbeat_ms = int(timing.tick_s * timing.heartbeat_ticks * 1000)
+        self._ballot = Ballot(wall_ms, _FRESH_HEARTBEATS * heartbeat_ms)
         self._campaign = VoteKind.PRE
         self._self_vote_sequence = 0
         self._settled = False
@@ -209,10 +213,10 @@ class Raft:
         state.leader = None
         if not state.may_campaign():
             return
-        is_sure = self._ballot.knows_every_term(state.log.config.voter_ids)
+        is_sure = self._ballot.knows_every_term(self.config)
         if kind is VoteKind.FORCED:
             is_sure = self._own_grant() is Grant.SURE
-        self._ballot.begin(after_pre_votes=kind is VoteKind.REAL)
+        self._ballot.begin(self.config, after_pre_votes=kind is VoteKind.REAL)
         self._campaign = kind
         if kind is VoteKind.PRE:
             state.role = Role.PRE_CANDIDATE
@@ -301,8 +305,8 @@ class Raft:
     # --- elections -------------------------------------------------------------------------------
 
     def _ask_for_votes(self) -> None:
-        """Ask every voter that has not answered yet, or may answer more by now."""
-        for voter in self._ballot.unanswered(self.state.log.config.voter_ids):
+        """Ask every voter that has not answered yet, or may answer otherwise by now."""
+        for voter in self._ballot.to_ask(self.config):
             if voter != self.state.me:
                 self._ask_for_vote(voter)
 
@@ -341,9 +345,7 @@ class Raft:
         state = self.state
         if state.role is not Role.PRE_CANDIDATE or request.term != state.term + 1:
             return False
-        if self._own_grant() is Grant.WAITS and self._ballot.has_majority(
-            state.log.config.voter_ids
-        ):
+        if self._own_grant() is Grant.WAITS and self._ballot.has_majority(self.config):
             return False  # who asks may need to wait for nobody
         mine = (state.log.last_term, state.log.last_index, -state.me.node)
         return mine > (request.last_term, request.last_index, -request.sender.node)
@@ -369,15 +371,15 @@ class Raft:
             self._count_vote(response.sender, response.grant)
 
     def _count_vote(self, voter: MemberId, grant: Grant) -> None:
-        ballot, voters = self._ballot, self.state.log.config.voter_ids
+        ballot, config = self._ballot, self.config
         ballot.note(voter, grant)
-        if ballot.is_refused(voters):
+        if ballot.is_refused(config):
             self._become_follower(self.state.term, None)
         elif self.state.role is Role.PRE_CANDIDATE:
             wait = self.state.timing.election_ticks // 2
-            if ballot.has_ripened(voters, self.state.now_tick, wait):
+            if ballot.has_ripened(config, self.state.now_tick, wait):
                 self.campaign(VoteKind.REAL)
-        elif ballot.is_won(voters):
+        elif ballot.is_won(config):
             self._become_leader()
 
     def _own_grant(self) -> Grant:

@@ -37,7 +37,7 @@ def is_caught(seeds: int, run: Callable[[int], object] = simulate_aged) -> bool:
 
 
 def test_no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ballot, "has_ripened", lambda self, voters, *_: self.has_majority(voters))
+    monkeypatch.setattr(Ballot, "has_ripened", lambda self, config, *_: self.has_majority(config))
     assert is_caught(SEEDS)
 
 

@@ -4,6 +4,7 @@ says of the commit, and how a member that follows nobody says so (controller/RAF
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -11,6 +12,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from paceline.errors import InvalidRequest, NotController
 from paceline.types import NodeId
 from paceline.wire.checksum import crc32c
 from paceline_cluster.sim.raft.durable import CLUSTER, member, member_id
@@ -156,3 +158,78 @@ def test_a_rotten_mark_says_less_and_nothing_wrong(at: int) -> None:
     slot[at] ^= 0x10
     found = raft_mark._decode(bytes(slot))
     assert found in (None, PROMISED, PROMISED._replace(committed=-1))
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_an_old_answer_does_not_count_for_everybody(
+    autojump_clock: MockClock, is_killed: bool
+) -> None:
+    """``c`` starts, is granted a pre-vote by ``b`` and cut off; the others elect and commit; ``a``
+    comes back on an older copy, and hears ``c`` only."""
+    async with cluster_of(3) as cluster:
+        first = await cluster.elect()
+        await cluster.commit(first, b"early")
+        await cluster.agree([b"early"], [0, 1, 2])
+        await trio.sleep(3)
+        a, b, c = first.number, (first.number + 1) % 3, (first.number + 2) % 3
+        old = copy.deepcopy(first.disk)
+        await trio.sleep(3)
+        await cluster.kill(c)
+        cluster.cut(a)
+        await trio.sleep(0.95)
+        await cluster.start(c)
+        await trio.sleep(0.15)
+        cluster.cuts.clear()
+        cluster.cut(c)
+        leader = await cluster.elect()
+        assert leader.number != c
+        await cluster.commit(leader, b"late")
+        await cluster.kill(a)
+        if is_killed and leader.number == b:
+            await cluster.kill(b)
+        cluster.nodes[a].disk = old
+        cluster.cuts.clear()
+        cluster.cut(b)
+        await cluster.start(a)
+        await trio.sleep(1.5)
+        assert not any(cluster.nodes[number].live.is_leader for number in (a, c))
+        cluster.cuts.clear()
+        if cluster.nodes[b].quorum is None:
+            await cluster.start(b)
+        await cluster.agree([b"early", b"late"], [0, 1, 2])
+
+
+async def test_a_copy_from_before_others_voted_leads_nobody(autojump_clock: MockClock) -> None:
+    """It was the only voter then. The others run, and can be reached all the time."""
+    async with cluster_of(1) as cluster:
+        first = await cluster.elect()
+        await cluster.commit(first, b"early")
+        await cluster.start(1)
+        await _admitted(cluster, 1, learners=1)
+        old = copy.deepcopy(first.disk)
+        await cluster.start(2)
+        await _admitted(cluster, 2, learners=0)
+        await trio.sleep(5)
+        await cluster.kill(0, notify=True)
+        leader = await cluster.elect()
+        await cluster.commit(leader, b"late")
+        term = leader.live.term
+        first.disk = old
+        await cluster.start(0)
+        await cluster.agree([b"early", b"late"], [0, 1, 2])
+        assert (leader.live.is_leader, leader.live.term) == (True, term)
+
+
+async def _admitted(cluster: Cluster, number: int, *, learners: int) -> None:
+    """Let a node in, and wait until so many members listen only."""
+
+    def is_so() -> bool:
+        leader = cluster.leader()
+        if leader is None:
+            return False
+        with suppress(InvalidRequest, NotController):
+            leader.live.membership.admit(cluster.nodes[number].member)
+        known = {each.node_id for each in (*leader.live.voters, *leader.live.learners)}
+        return number in known and len(leader.live.learners) == learners
+
+    await cluster.until(is_so)
