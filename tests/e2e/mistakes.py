@@ -117,8 +117,14 @@ _FIRST = (
     Mistake(
         "tpoic list",
         USAGE,
-        ("No such command 'tpoic'. Did you mean 'topic'?",),
+        ("No such command 'tpoic'. Did you mean 'topic list'?",),
         "No such command 'tpoic'.",
+    ),
+    Mistake(
+        "topics list",
+        USAGE,
+        ("No such command 'topics'. Did you mean 'topic list'?",),
+        "No such command 'topics'. Did you mean 'group topics'?",
     ),
     Mistake(
         "produce one --json",

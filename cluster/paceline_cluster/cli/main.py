@@ -11,8 +11,8 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import click
 
@@ -79,22 +79,28 @@ class CommandTable(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
-            *most, last = [f"'{each}'" for each in self._meant(ctx, args[0])[:_MEANT]] or [""]
+            *most, last = [f"'{each}'" for each in self._meant(ctx, *args[:2])[:_MEANT]] or [""]
             meant = f"{', '.join(most)} or {last}" if most else last
             ctx.fail(f"No such command '{args[0]}'.{f' Did you mean {meant}?' if meant else ''}")
         return super().resolve_command(ctx, args)
 
-    def _meant(self, ctx: click.Context, word: str) -> list[str]:
-        """What is called so behind a noun or as an option; else what is spelled alike."""
+    def _meant(self, ctx: click.Context, word: str, after: str = "") -> list[str]:
+        """What is spelled alike, where it has a command ``after`` (``topics list``) or is the
+        singular; else what is called so behind a noun or as an option."""
         if f"--{word}" in ("--help", "--version"):
             return [f"--{word}"]
-        groups = [name for name in COMMANDS if isinstance(self.get_command(ctx, name), click.Group)]
-        behind = [
-            f"{name} {word}"
-            for name in groups
-            if word in cast(click.Group, self.get_command(ctx, name)).commands
-        ]
-        return behind or difflib.get_close_matches(word, COMMANDS, n=1)
+        alike = difflib.get_close_matches(word, COMMANDS, n=1)
+        if alike and after in self._behind(ctx, alike[0]):
+            return [f"{alike[0]} {after}"]
+        behind = [f"{name} {word}" for name in COMMANDS if word in self._behind(ctx, name)]
+        if alike == [word.removesuffix("s")]:
+            return [*alike, *behind]
+        return behind or alike
+
+    def _behind(self, ctx: click.Context, name: str) -> Collection[str]:
+        """The commands of a command; none where it has none."""
+        command = self.get_command(ctx, name)
+        return command.commands if isinstance(command, click.Group) else ()
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
