@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from paceline.client import Client
+from paceline.counted import counted
 from paceline.errors import BrokerNotRegistered, InvalidRequest, PacelineError
 from paceline.types import NO_NODE, NodeId
 from paceline_cluster import moving, replica_plan
@@ -47,7 +48,10 @@ async def empty(client: Client, node: NodeId, carry_out: CarryOut) -> int:
         results = await carry_out(list(plan.moves))
         refused = [f"{each.move.at}: {each.reason}" for each in results if each.state == "refused"]
         if refused:
-            raise Refused(f"{len(refused)} partitions were not moved: {'; '.join(refused[:5])}")
+            raise Refused(
+                f"{counted(len(refused), 'partition was', 'partitions were')} not moved: "
+                f"{'; '.join(refused[:5])}"
+            )
         count += sum(each.state == "moved" for each in results)
     raise Refused(f"replicas come to node {node} as quickly as they are moved away")
 
@@ -109,8 +113,8 @@ async def drain(client: Client, node: NodeId, *, is_forced: bool, timeout_s: flo
                     alone.append(f"{topic.name}/{each.partition}")
     if alone and not is_forced:
         raise Refused(
-            f"{len(alone)} partitions would have no leader, for no other replica is in sync: "
-            f"{', '.join(alone[:5])}",
+            f"{counted(len(alone), 'partition')} would have no leader, for no other replica is in "
+            f"sync: {', '.join(alone[:5])}",
             hint="wait until 'paceline health' is healthy, or give --force",
         )
     await client.admin.fence_broker(node, fenced=True)

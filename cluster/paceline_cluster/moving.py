@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import trio
 
 from paceline.client import Client
+from paceline.counted import counted
 from paceline.errors import (
     InvalidReplicationFactor,
     NoReassignmentInProgress,
@@ -72,7 +73,8 @@ async def placement(
     if moving:
         names = ", ".join(f"{each.topic}/{each.partition}" for each in moving[:5])
         raise Refused(
-            f"{len(moving)} partitions are being moved already ({names}{_more(moving)})",
+            f"{counted(len(moving), 'partition')} {_are(moving)} being moved already "
+            f"({names}{_more(moving)})",
             hint="'paceline partition move status' shows how far they are, 'cancel' gives them up",
         )
     names_of = [each.name for each in await client.admin.list_topics()]
@@ -89,6 +91,14 @@ async def placement(
             at = TopicPartition(name, each.partition)
             found.append(Placed(at, each.replicas, max(0, each.size_bytes)))
     return sites, found
+
+
+def _are(found: Sequence[object]) -> str:
+    return "is" if len(found) == 1 else "are"
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
 
 
 def _more(found: Sequence[object]) -> str:
@@ -184,7 +194,9 @@ def _partition(info: TopicInfo, at: TopicPartition) -> PartitionInfo:
     for each in info.partitions:
         if each.partition == at.partition:
             return each
-    raise UnknownTopicOrPartition(f"{at}: the topic has {len(info.partitions)} partitions")
+    raise UnknownTopicOrPartition(
+        f"{at}: the topic has {counted(len(info.partitions), 'partition')}"
+    )
 
 
 def _listed(nodes: Iterable[NodeId]) -> str:
@@ -246,7 +258,7 @@ async def carry_out(
             begun = sum(len(move.adding) * move.size_bytes for move in going)
             report(done_bytes + max(0, begun - left), whole)
         if trio.current_time() > deadline:
-            raise TooLate(await _what_is_left(client, going, len(waiting)))
+            raise TooLate(await what_is_left(client, going, len(waiting)))
         await trio.sleep(LOOK_S)
     return results
 
@@ -263,15 +275,15 @@ async def _left_bytes(client: Client, going: Sequence[Move]) -> int:
     return left
 
 
-async def _what_is_left(client: Client, going: Sequence[Move], waiting: int) -> str:
-    there = {move.at for move in going}
-    stuck = [
-        f"{each.at} ({each.waits_for})"
-        for each in await standings(client, {move.at.topic for move in going})
-        if each.at in there
-    ]
-    behind = f"; {waiting} more have not begun" if waiting else ""
-    return f"{len(going)} partitions are still being moved: {', '.join(stuck)}{behind}"
+async def what_is_left(client: Client, going: Sequence[Move], waiting: int) -> str:
+    """One sentence about moves that go on, and how many are ``waiting`` to be begun."""
+    seen = await standings(client, {move.at.topic for move in going})
+    # Any node may be asked, and nodes learn of a move one after the other, or have seen its end.
+    told = dict.fromkeys((move.at for move in going), "how far it is is not known yet")
+    told.update((each.at, each.waits_for) for each in seen if each.at in told)
+    stuck = ", ".join(f"{at} ({reason})" for at, reason in told.items())
+    behind = f"; {waiting} more {_have(waiting)} not begun" if waiting else ""
+    return f"{counted(len(going), 'partition')} {_are(going)} still being moved: {stuck}{behind}"
 
 
 async def give_up(client: Client, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from paceline.counted import counted
 from paceline.health import CheckName, date_of, unhealthy
 from paceline.wire.native.data import StatusReply
 from paceline_cluster.survey import Survey
@@ -54,7 +55,11 @@ def quorum(
     count = len(newest.voters)
     if expect is not None and count != expect:
         todo = "'paceline quorum describe' shows them"
-        others.append(Finding(Status.CRITICAL, f"{count} nodes vote, not {expect}", todo))
+        others.append(
+            Finding(
+                Status.CRITICAL, f"{counted(count, 'node votes', 'nodes vote')}, not {expect}", todo
+            )
+        )
     commit = max(status.commit_offset for _, status in _answers(seen))
     limits = Thresholds(warning, critical)
     measures = [
@@ -63,7 +68,7 @@ def quorum(
     ]
     return measured(
         "quorum",
-        f"{count} nodes vote, and node {seen.controller} leads",
+        f"{counted(count, 'node votes', 'nodes vote')}, and node {seen.controller} leads",
         [*measures, Measure("voters", count)],
         lambda each: (
             f"node {each.node} is {each.value:g} metadata records behind",

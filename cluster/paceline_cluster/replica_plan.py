@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
+from paceline.counted import counted
 from paceline.types import NodeId, TopicPartition
 from paceline.values import dataclass
 
@@ -116,8 +117,8 @@ class _Board:
                 new = self._taker(at, old)
                 if new is None:
                     stuck.append(
-                        f"{at} has {len(replicas)} replicas, and no node without one of them can "
-                        f"take that of node {old}"
+                        f"{at} has {counted(len(replicas), 'replica')}, and no node without one "
+                        f"of them can take that of node {old}"
                     )
                 else:
                     self._replace(at, old, new)

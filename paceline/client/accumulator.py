@@ -23,6 +23,7 @@ from paceline.client.metadata import ClusterView
 from paceline.client.partition_queue import PartitionQueue, Pauses
 from paceline.client.partitioner import KeyHashes, StickyChoice
 from paceline.client.settings import ProducerSettings
+from paceline.counted import counted
 from paceline.errors import BufferFull, MessageTooLarge, PacelineError, UnknownTopicOrPartition
 from paceline.types import TopicPartition
 from paceline.wire.batch_header import HEADER_BYTES
@@ -242,7 +243,9 @@ class Accumulator:
         queue = self._queues.get(at)
         if queue is None:
             if not 0 <= partition < known.count:
-                raise UnknownTopicOrPartition(f"{at}: the topic has {known.count} partitions")
+                raise UnknownTopicOrPartition(
+                    f"{at}: the topic has {counted(known.count, 'partition')}"
+                )
             queue = PartitionQueue(
                 at,
                 self._settings,

@@ -15,6 +15,7 @@ from paceline.client.position import Position
 from paceline.client.retry import Backoff
 from paceline.client.settings import ConsumerSettings
 from paceline.client.single_error_nursery import open_scope
+from paceline.counted import counted
 from paceline.errors import (
     CorruptMessage,
     InvalidRequest,
@@ -144,7 +145,9 @@ class Consumer:
             elif each in known:
                 found[each] = None
             else:
-                raise UnknownTopicOrPartition(f"{each}: the topic has {len(known)} partitions")
+                raise UnknownTopicOrPartition(
+                    f"{each}: the topic has {counted(len(known), 'partition')}"
+                )
         return list(found)
 
     # --- reading ----------------------------------------------------------------------------------

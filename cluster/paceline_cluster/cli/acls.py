@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from paceline.client import Client
+from paceline.counted import counted
 from paceline.errors import AuthorizationFailed
 from paceline.wire.native.acls import (
     ANY_HOST,
@@ -192,7 +193,8 @@ def delete(
     target = find(directory, bootstrap)
     doomed = with_client(target, find_them)
     if doomed:
-        confirm(f"Delete {len(doomed)} ACLs?", f"delete removes {len(doomed)} ACLs", yes=yes)
+        acls = counted(len(doomed), "ACL")
+        confirm(f"Delete {acls}?", f"delete removes {acls}", yes=yes)
     gone, is_guarded = with_client(target, work)
     _show(gone, printer)
     if not is_guarded:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import trio
 
+from paceline.counted import counted
 from paceline.types import Compression, is_internal_topic
 from paceline.wire.batch_header import COMPRESSION_MASK
 from paceline.wire.records import decode_records
@@ -72,7 +73,9 @@ def verify(
     if data["findings"]:
         tables.append(_table(_FINDING_COLUMNS, data["findings"]))
     printer.result(data, *tables)
-    printer.say(f"{len(verdict.logs)} logs, {'sound' if verdict.is_sound else 'NOT sound'}")
+    printer.say(
+        f"{counted(len(verdict.logs), 'log')}, {'sound' if verdict.is_sound else 'NOT sound'}"
+    )
     return Exit.OK if verdict.is_sound else Exit.DATA
 
 

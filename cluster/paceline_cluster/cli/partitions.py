@@ -12,6 +12,7 @@ from typing import Any, TextIO
 import click
 
 from paceline.client import Client
+from paceline.counted import counted
 from paceline.types import NodeId, TopicPartition
 from paceline_cluster import moving, replica_plan
 from paceline_cluster.cli.complete import complete_nodes, complete_topics
@@ -185,7 +186,7 @@ def show_results(results: Sequence[Result], printer: Printer) -> None:
     refused = [each for each in results if each.state == "refused"]
     if refused:
         said = "; ".join(f"{each.move.at}: {each.reason}" for each in refused[:_SHOWN])
-        raise Refused(f"{len(refused)} of {len(results)} partitions were not moved: {said}")
+        raise Refused(f"{len(refused)} of {counted(len(results), 'partition')} not moved: {said}")
 
 
 @move.command()
@@ -324,7 +325,7 @@ def parsed(file: TextIO) -> list[Move]:
         moves.append(Move(TopicPartition(each["topic"], number), before, after, size))
     twice = len(moves) - len({each.at for each in moves})
     if twice:
-        raise BadInput(f"{file.name} has {twice} partitions more than once")
+        raise BadInput(f"{file.name} has {counted(twice, 'partition')} more than once")
     return moves
 
 

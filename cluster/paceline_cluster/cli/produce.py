@@ -20,6 +20,7 @@ import trio
 
 from paceline.client import Producer, ProducerSettings
 from paceline.client.single_error_nursery import open_scope
+from paceline.counted import counted
 from paceline.errors import AuthorizationFailed, MessageTooLarge, PacelineError
 from paceline.types import Acks, Compression
 from paceline.values import dataclass
@@ -288,7 +289,7 @@ def _why(topic: str, error: PacelineError) -> Failure:
 
 
 def _records(count: int) -> str:
-    return "1 record" if count == 1 else f"{count} records"
+    return counted(count, "record")
 
 
 async def _produce(job: Job, tally: Tally, printer: Printer) -> None:

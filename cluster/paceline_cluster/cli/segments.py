@@ -19,6 +19,7 @@ from paceline.client import (
     SegmentWriter,
     SegmentWriterSettings,
 )
+from paceline.counted import counted
 from paceline.errors import UnknownTopicOrPartition
 from paceline.wire.segment.messages import HEADER_BYTES
 from paceline_cluster.cli.find_cluster import Address, client_options, find
@@ -186,7 +187,9 @@ def append(
         data = {"name": name, "writer": str(identity), "appended": feed.appended, "level": level}
         printer.result(data)
     else:
-        printer.say(f"{feed.appended} Events appended, {level} bytes of this writer stored")
+        printer.say(
+            f"{counted(feed.appended, 'Event')} appended, {level} bytes of this writer stored"
+        )
 
 
 class _Feed:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from paceline.client import Client
+from paceline.counted import counted
 from paceline.errors import (
     PacelineError,
     TopicAlreadyExists,
@@ -351,7 +352,7 @@ def trim(
         numbers = there if partition is None else [partition]
         if not set(numbers) <= set(there):
             raise UnknownTopicOrPartition(
-                f"{name}/{partition}: the topic has {len(there)} partitions"
+                f"{name}/{partition}: the topic has {counted(len(there), 'partition')}"
             )
         return [
             (number, await client.admin.trim(TopicPartition(name, number), before))

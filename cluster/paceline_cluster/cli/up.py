@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 import trio
 
+from paceline.counted import counted
 from paceline.values import dataclass
 from paceline_cluster import create, later_listeners, launch, ports, profiles, state
 from paceline_cluster.cli.complete_settings import complete_node_settings
@@ -229,7 +230,7 @@ def _say_starting(printer: Printer, count: int, directory: Path) -> None:
 
 
 def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
+    return counted(count, "node")
 
 
 def _differences(current: ClusterState, options: UpOptions) -> tuple[str, str]:
@@ -241,7 +242,7 @@ def _differences(current: ClusterState, options: UpOptions) -> tuple[str, str]:
     if options.voters is not None:
         voters = create.voters_of(current)
         if options.voters != voters:
-            return str(options.voters), "1 voter" if voters == 1 else f"{voters} voters"
+            return str(options.voters), counted(voters, "voter")
     if options.tls and current.tls is None:
         return "with TLS", "no certificates"
     if options.port_offset:

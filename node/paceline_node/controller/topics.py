@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
+from paceline.counted import counted
 from paceline.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -148,7 +149,8 @@ def _replication_factor(request: CreateTopic, context: Context) -> int:
     if factor > nodes > 1:
         if not request.auto_create:
             raise InvalidReplicationFactor(
-                f"topic {request.name}: replication factor {factor}, but {nodes} nodes registered"
+                f"topic {request.name}: replication factor {factor}, but "
+                f"{counted(nodes, 'node')} registered"
             )
         factor = nodes
     return factor
@@ -287,8 +289,8 @@ def add_partitions(request: AddPartitions, context: Context) -> Outcome:
     limit = context.settings.max_partitions_per_request
     if not have <= request.total <= have + limit:
         raise InvalidPartitions(
-            f"topic {topic.name} has {have} partitions; {request.total} asked for, expected "
-            f"{have} to {have + limit}"
+            f"topic {topic.name} has {counted(have, 'partition')}; {request.total} asked for, "
+            f"expected {have} to {have + limit}"
         )
     if not any(b.electable for b in context.image.brokers.values()):
         raise LeaderNotAvailable(f"topic {topic.name}: no broker is active yet")

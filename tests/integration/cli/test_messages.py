@@ -104,7 +104,7 @@ def test_places_beyond_the_end_are_refused(
     assert cli.main([*reset, "--to-offset", "1"]) == Exit.OK
     trim = ["topic", "trim", "orders", "--partition", "9", "--yes", *there]
     assert cli.main(trim) == Exit.DATA
-    assert "orders/9: the topic has 1 partitions" in capfd.readouterr().err
+    assert "orders/9: the topic has 1 partition" in capfd.readouterr().err
 
 
 async def test_a_plan_names_the_members_that_are_in_its_way(

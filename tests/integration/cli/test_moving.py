@@ -12,10 +12,12 @@ import pytest
 
 from docs.reference.outputs import OUTPUTS
 from docs.reference.shapes import mismatches
-from paceline.types import NodeId
+from paceline.types import NodeId, TopicPartition
 from paceline_cluster.cli import main as cli
 from paceline_cluster.errors import Exit
-from paceline_cluster.testing import BlockingPaceline
+from paceline_cluster.moving import what_is_left
+from paceline_cluster.replica_plan import Move
+from paceline_cluster.testing import BlockingPaceline, Paceline
 
 pytestmark = pytest.mark.paceline(nodes=4)
 FIRST = tuple(map(NodeId, (0, 1, 2)))
@@ -89,12 +91,12 @@ def test_partitions_move_by_a_plan_and_what_is_stuck_says_why(
     wanted = {"topic": "orders", "partition": 0, "replicas": [0, 1], "log_dirs": ["any", "any"]}
     by_hand.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
     said = move.run("execute", str(by_hand), "--timeout", "0", code=Exit.TIMEOUT)
-    assert "1 partitions are still being moved: orders/0 (node 0 " in said
+    assert "1 partition is still being moved: orders/0 (" in said
     [seen] = move.seen(lambda moves: [e["waits_for"] for e in moves] == ["node 0 does not run"])
     assert (seen["adding"], seen["removing"], seen["left_bytes"]) == ([0], [3, 2], None)
     assert "orders/0 0 3, 2 " in move.run("status")
     said = move.run("plan", code=Exit.UNAVAILABLE)
-    assert "1 partitions are being moved already (orders/0)" in said
+    assert "1 partition is being moved already (orders/0)" in said
     [given_up] = move.data("cancel", "--all")["partitions"]
     assert (given_up["partition"], given_up["cancelled"]) == (0, True)
     assert replicas(paceline, "orders", 0) == (1, 3, 2), "those from before, in the move's order"
@@ -110,6 +112,27 @@ def test_partitions_move_by_a_plan_and_what_is_stuck_says_why(
     by_hand.write_text(json.dumps({"partitions": [wanted]}))
     said = move.run("execute", str(by_hand), code=Exit.UNAVAILABLE)
     assert "orders/0: its replicas have changed since the plan: 1, 3, 2" in said
+
+
+@pytest.mark.paceline(nodes=1)
+async def test_a_move_that_the_node_asked_does_not_know_is_named_all_the_same(
+    paceline: Paceline,
+) -> None:
+    """Nodes learn of a move one after the other, and any of them may be asked: the sentence ended
+    behind its colon."""
+    await paceline.create_topic("orders", partitions=2)
+    moves = [
+        Move(TopicPartition("orders", number), FIRST[:1], FIRST[1:2], 1) for number in range(2)
+    ]
+    async with paceline.connect() as client:
+        said = await what_is_left(client, moves[:1], 1)
+        assert said == (
+            "1 partition is still being moved: orders/0 (how far it is is not known yet); "
+            "1 more has not begun"
+        )
+        said = await what_is_left(client, moves, 0)
+    assert said.startswith("2 partitions are still being moved: orders/0 (how")
+    assert "), orders/1 (how" in said
 
 
 @pytest.mark.paceline(nodes=1)

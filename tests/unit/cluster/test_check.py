@@ -96,7 +96,7 @@ def _good_for(days: float) -> dict[str, Any]:
         (HEALTH, {"under_replicated_count": 2}, Status.WARNING, "under-replicated"),
         (HEALTH, finding("event-loop", "it stood still"), Status.OK, "healthy"),
         (QUORUM, {}, Status.OK, "3 nodes vote"),
-        (QUORUM, {"voters": (NodeId(0),)}, Status.CRITICAL, "1 nodes vote, not 3"),
+        (QUORUM, {"voters": (NodeId(0),)}, Status.CRITICAL, "1 node votes, not 3"),
         (QUORUM, {"commit_offset": 1011}, Status.WARNING, "1000 metadata records behind"),
         (QUORUM, {"commit_offset": 99_999}, Status.CRITICAL, "metadata records behind"),
         (QUORUM, {"controller": NodeId(-1)}, Status.CRITICAL, "do not agree"),
