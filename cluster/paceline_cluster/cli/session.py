@@ -10,6 +10,7 @@ from typing import TypeVar
 import trio
 
 from paceline.client import Client, ClientSettings, connect
+from paceline.client.endpoint import Endpoint
 from paceline.client.single_error_nursery import open_scope
 from paceline.errors import (
     AuthenticationFailed,
@@ -19,6 +20,7 @@ from paceline.errors import (
     UnknownTopicOrPartition,
     Unreachable,
 )
+from paceline.login import ClientLogin
 from paceline.tls import VARIABLES
 from paceline_cluster.cli.find_cluster import Address, ClusterRef
 from paceline_cluster.errors import LOG_IN, NobodyThere, OtherProtocol
@@ -40,6 +42,12 @@ def with_client(ref: ClusterRef, work: Callable[[Client], Awaitable[T]]) -> T:
             return await work(client)
 
     return trio.run(run)
+
+
+def user_of(ref: ClusterRef) -> str:
+    """As whom commands log in at the cluster; empty where they do not by name."""
+    login = Endpoint.parse(ref.bootstrap()[0]).login or ClientLogin.from_environ()
+    return "" if login is None else login.username
 
 
 @contextlib.asynccontextmanager

@@ -12,6 +12,7 @@ import click
 from paceline.client import Client
 from paceline.counted import counted
 from paceline.errors import (
+    AuthorizationFailed,
     PacelineError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -24,7 +25,7 @@ from paceline_cluster.cli.complete_settings import complete_topic_settings
 from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
-from paceline_cluster.cli.session import with_client
+from paceline_cluster.cli.session import user_of, with_client
 from paceline_cluster.cli.topic_names import TopicNames, regex_option
 from paceline_cluster.cli.topic_sizes import sizes
 from paceline_cluster.cli.units import UNITS_HELP, plain
@@ -134,14 +135,31 @@ def list_(
 ) -> None:
     """List topics with their counts."""
 
-    async def work(client: Client) -> list[TopicInfo]:
-        return await client.admin.list_topics()
+    async def work(client: Client) -> tuple[list[TopicInfo], bool]:
+        there = await client.admin.list_topics()
+        found = [each for each in there if internal or not is_internal_topic(each.name)]
+        return found, not found and await _may_be_hidden(client)
 
-    found = with_client(find(directory, bootstrap), work)
-    topics = [_summary(each) for each in found if internal or not is_internal_topic(each.name)]
+    ref = find(directory, bootstrap)
+    found, may_be_hidden = with_client(ref, work)
+    topics = [_summary(each) for each in found]
     columns = ("name", "partitions", "replication_factor", "leaderless", "under_replicated")
     rows = [[each[column] for column in columns] for each in topics]
     printer.result({"topics": topics}, Table(columns, rows))
+    if may_be_hidden:
+        who = user_of(ref) or "whoever does not log in"
+        printer.say(
+            f"no topic is visible to {who}: there is none, or none that {who} may see; "
+            "an administrator sees what is allowed by 'paceline acl list'"
+        )
+
+
+async def _may_be_hidden(client: Client) -> bool:
+    """Whether there may be topics that are not shown to who asks."""
+    try:
+        return (await client.admin.acls.list()).is_guarded
+    except AuthorizationFailed:
+        return True
 
 
 def _summary(info: TopicInfo) -> dict[str, Any]:

@@ -81,3 +81,33 @@ def test_life_of_a_user(
     (tmp_path / "empty").write_text("\n")
     empty = ("--password-file", str(tmp_path / "empty"))
     assert "first line is empty" in run("create", "carol", *empty, code=Exit.USAGE)
+
+
+def test_who_may_see_nothing_is_told_so_and_not_that_there_is_nothing(
+    paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """An empty list said nothing at all."""
+    [address] = paceline.addresses("native")
+    secret = tmp_path / "password"
+    secret.write_text("wonder land\n")
+    alice, bob = (f"tcp://{address}?username={u}&password_file={secret}" for u in ("alice", "bob"))
+    listing = ["topic", "list", "--bootstrap"]
+    assert cli.main([*listing, address]) == Exit.OK
+    assert capsys.readouterr().err == "", "there is none but the cluster's own"
+    given = ["--password-file", str(secret)]
+    assert cli.main(["user", "create", "alice", *given, "--bootstrap", address]) == Exit.OK
+    assert cli.main(["user", "create", "bob", *given, "--bootstrap", alice]) == Exit.OK
+    capsys.readouterr()
+    assert cli.main([*listing, bob, "--output", "json"]) == Exit.OK
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"topics": []}
+    assert said.err.startswith("no topic is visible to bob: there is none, or none that ")
+    assert cli.main([*listing, address]) == Exit.OK
+    assert "no topic is visible to whoever does not log in: " in capsys.readouterr().err
+    assert (
+        cli.main(["topic", "create", "orders", "--replication-factor", "1", "--bootstrap", alice])
+        == Exit.OK
+    )
+    capsys.readouterr()
+    assert cli.main([*listing, alice]) == Exit.OK
+    assert capsys.readouterr().err == ""
