@@ -18,7 +18,7 @@ from typing import Any
 import click
 import trio
 
-from paceline.client import Producer, ProducerSettings
+from paceline.client import Client, Producer, ProducerSettings
 from paceline.client.single_error_nursery import open_scope
 from paceline.counted import counted
 from paceline.errors import AuthorizationFailed, MessageTooLarge, PacelineError
@@ -37,12 +37,15 @@ from paceline_cluster.cli.record_text import BadLine, parse_header_option
 from paceline_cluster.cli.session import client_of
 from paceline_cluster.cli.signals import on_signals
 from paceline_cluster.cli.start_positions import parse_time
+from paceline_cluster.cli.topic_names import those_in_other_case
 from paceline_cluster.errors import BadInput, Exit
 from paceline_cluster.refused import what_to_do
 
 STUCK_S = 10.0
 """After so long without an acknowledgement who waits at a terminal is told."""
 _LOOK_S = 0.5
+NOTE_S = 5.0
+"""How long a note about the topic's name may keep the first record waiting."""
 ACKS = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL}
 
 
@@ -305,7 +308,7 @@ async def _produce(job: Job, tally: Tally, printer: Printer) -> None:
         if printer.is_watched:
             nursery.start_soon(tell_when_stuck, tally, printer.say)
         try:
-            await _produce_all(job, tally)
+            await _produce_all(job, tally, printer)
         except AuthorizationFailed as error:  # before a line was taken
             error.add_note(what_to_do(str(error), written=job.topic))
             raise
@@ -324,9 +327,25 @@ async def tell_when_stuck(tally: Tally, say: Callable[[str], None]) -> None:
     )
 
 
-async def _produce_all(job: Job, tally: Tally) -> None:
+async def _note_another_case(client: Client, topic: str, printer: Printer) -> None:
+    """A topic that is about to be made may be one that was misspelt."""
+    others: list[str] = []
+    # Where nodes do not answer or refuse, writing says so.
+    with contextlib.suppress(PacelineError), trio.move_on_after(NOTE_S):
+        others = await those_in_other_case(client, topic)
+    if others:
+        differs = f"{' and '.join(others)} {'differs' if len(others) == 1 else 'differ'}"
+        printer.say(
+            f"note: there is no topic {topic}, so the first record makes it; {differs} from it in "
+            "case only"
+        )
+
+
+async def _produce_all(job: Job, tally: Tally, printer: Printer) -> None:
     bad_line: BadLine | None = None
     async with client_of(job.cluster) as client, client.producer(job.settings) as producer:
+        if job.settings.auto_create:
+            await _note_another_case(client, job.topic, printer)
         try:
             read = read_whole if job.is_whole else read_lines
             async with contextlib.aclosing(read(job.paths)) as chunks:

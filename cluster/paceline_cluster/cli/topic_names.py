@@ -78,5 +78,16 @@ class TopicNames:
         ]
 
 
+async def those_in_other_case(client: Client, name: str) -> list[str]:
+    """Topics whose names are ``name`` but for its case; none where that is there itself. Raises
+    PacelineError where nobody can say, as of a name that no topic can have."""
+    try:
+        await client.admin.topic(name)
+    except UnknownTopicOrPartition:
+        there = [each.name for each in await client.admin.list_topics()]
+        return sorted(each for each in there if each.lower() == name.lower() and each != name)
+    return []
+
+
 def _is_pattern(word: str) -> bool:
     return not _MAGIC.isdisjoint(word)

@@ -55,6 +55,30 @@ def test_a_name_that_no_topic_can_have_is_told_with_those_that_can(
     assert "no topic can have this name: expected 1 to 249 of A-Z" in capsys.readouterr().err
 
 
+def test_a_topic_that_is_made_is_told_where_one_differs_in_case_only(
+    paceline: BlockingPaceline, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It was made without a word, and the records were in two topics."""
+    paceline.create_topic("orders", partitions=1)
+    file = tmp_path / "lines"
+    file.write_text("a\n")
+    [address] = paceline.addresses("native")
+
+    def produced(topic: str, *more: str, code: Exit = Exit.OK) -> str:
+        assert cli.main(["produce", topic, str(file), "--bootstrap", address, *more]) == code
+        said = capfd.readouterr()
+        assert said.out == ""
+        return said.err
+
+    note = "note: there is no topic {}, so the first record makes it; {} from it in case only\n"
+    assert produced("orders") == "1 record acknowledged\n"
+    assert produced("ordres") == "1 record acknowledged\n"
+    assert "note: " not in produced("Orders", "--no-create", code=Exit.DATA)
+    assert produced("Orders").startswith(note.format("Orders", "orders differs"))
+    assert produced("Orders") == "1 record acknowledged\n", "it is there now"
+    assert note.format("ORDERS", "Orders and orders differ") in produced("ORDERS")
+
+
 def test_lines_that_are_json_but_no_records_are_told_how_to_store_them(
     paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
