@@ -19,6 +19,7 @@ from paceline.types import OffsetSpec, TopicPartition
 from paceline.values import dataclass
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.consume_group import PROTOCOLS, GroupReading, Show, read_group
+from paceline_cluster.cli.consume_waiting import Waiting
 from paceline_cluster.cli.filters import Filter, wanted
 from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.input_records import parse_delimiter
@@ -186,7 +187,7 @@ def consume(
     if count == 0:
         return
     if group is None:
-        with_client(find(directory, bootstrap), lambda client: _read(client, reading))
+        with_client(find(directory, bootstrap), lambda client: _read(client, reading, printer))
         return
     chosen = (reading.stop, key, grep)
     if partitions or any(each is not None for each in chosen) or start not in _GROUP_STARTS:
@@ -224,7 +225,7 @@ def _shown_by(render: Render, *, raw: bool) -> Show:
     return show
 
 
-async def _read(client: Client, reading: Reading) -> None:
+async def _read(client: Client, reading: Reading, printer: Printer) -> None:
     topics = await reading.topics.expanded(client)
     sources: list[str | TopicPartition] = list(topics)
     if reading.partitions:
@@ -232,25 +233,29 @@ async def _read(client: Client, reading: Reading) -> None:
     if reading.start.offset is not None:
         for topic in topics:
             await _require_within(client, topic, reading.partitions, reading.start.offset)
-    async with (
-        client.consumer(sources, start=reading.start, stop=reading.stop) as consumer,
-        open_scope() as nursery,
-    ):
+    waiting = Waiting(client, topics, reading.partitions, printer.say)
+    async with open_scope() as nursery:
         stop = nursery.cancel_scope.cancel
         nursery.start_soon(on_signals, stop, stop)
-        await _show(consumer, reading)
+        if reading.stop is not None:
+            nursery.start_soon(waiting.run)
+        async with client.consumer(sources, start=reading.start, stop=reading.stop) as consumer:
+            waiting.over()
+            await _show(consumer, reading, waiting)
 
 
-async def _show(consumer: Consumer, reading: Reading) -> None:
+async def _show(consumer: Consumer, reading: Reading, waiting: Waiting) -> None:
     left = reading.count
     output = sys.stdout.fileno()
     while (batch := await consumer.next_batch()) is not None:
+        waiting.records_came()
         text, count = reading.render(batch, left)
         await write_all(output, text, raw=reading.raw)
         if left is not None:
             left -= count
             if left == 0:
                 return
+    waiting.over()
 
 
 async def _require_within(
