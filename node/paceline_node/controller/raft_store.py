@@ -34,6 +34,7 @@ from paceline.errors import (
     RemoteProtocolError,
 )
 from paceline.values import dataclass
+from paceline_node.bare_errors import bare
 from paceline_node.controller.raft_copies import SNAPSHOT_SUFFIX, TwoCopies, copy_of, mend
 from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_hard_state import (
@@ -331,12 +332,15 @@ class RaftStore:
             await self._disk.sync([active])
             await self._disk.fsync_dir(self._path)
         except OSError as error:
-            failure = error
+            failure = bare(error)
         if failure is not None:  # perhaps a full disk: a file without its header must not stay
             active.close()
             self._disk.remove(path)
             await self._disk.fsync_dir(self._path)  # nor come back beside another of its number
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure
         self._close_active()
         self._active = active
         self._number = number

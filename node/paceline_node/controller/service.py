@@ -21,6 +21,7 @@ from paceline.types import NodeId
 from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.native.admin import AddVoter, Done, RemoveVoter
+from paceline_node.bare_errors import bare
 from paceline_node.controller import (
     durable_offsets,
     elections,
@@ -99,7 +100,7 @@ class _Waiting:
     """A request whose answer is known but not yet true: it holds once ``offset`` is applied."""
 
     offset: int
-    answer: Callable[[], Message]
+    answer: Callable[[], Message] | PacelineError
     settled: trio.Event = field(default_factory=trio.Event)
     lost: bool = False
 
@@ -164,7 +165,13 @@ class Controller:
             await waiting.settled.wait()
             if waiting.lost:
                 raise NotController("leadership of the metadata quorum was lost; outcome unknown")
-        return waiting.answer()
+        answer = waiting.answer
+        if isinstance(answer, PacelineError):
+            try:
+                raise answer
+            finally:
+                del answer, waiting  # that hold it
+        return answer()
 
     def _submit(self, sender: NodeId | None, message: Message) -> _Waiting:
         # Many an answer comes from memory, a broker's session among them, and holds nothing if
@@ -197,11 +204,7 @@ class Controller:
     def _refusal(self, refusal: PacelineError) -> _Waiting:
         """A refusal is judged by entries that may be uncommitted, so it waits for them too."""
         self.statistics.refused_requests += 1
-
-        def answer() -> Message:
-            raise refusal
-
-        return _Waiting(self._image.offset, answer)
+        return _Waiting(self._image.offset, bare(refusal))
 
     def _context(self) -> Context:
         return Context(

@@ -62,14 +62,17 @@ class ClientStream(trio.abc.HalfCloseableStream):
         try:
             data = await self.plain.receive_some(max_bytes)
         except trio.BrokenResourceError as error:
-            broken = error
+            broken = error.with_traceback(None)
         if self._look is not None:
             look, self._look = self._look, None
             look(self.plain, data)
         if not data:
             await self.leaving.turn()
         if broken is not None:
-            raise broken
+            try:
+                raise broken
+            finally:
+                del broken  # a cycle otherwise (``bare_errors.py``)
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:

@@ -100,13 +100,16 @@ class Handshakes:
             try:
                 is_done = await trio.to_thread.run_sync(between.step, limiter=self._limiter)
             except ssl.SSLError as error:
-                wrong = error
+                wrong = error.with_traceback(None)
             await _send(stream, between)  # an alert that says why, too
             if wrong is not None:
                 if wrong.reason in _NO_TLS:
                     await stream.send_all(_NO_TLS_ALERT)
                 await _let_read(stream)
-                raise wrong
+                try:
+                    raise wrong
+                finally:
+                    del wrong  # a cycle otherwise (``bare_errors.py``)
             if is_done:
                 return
             data = await stream.receive_some(_READ_BYTES)

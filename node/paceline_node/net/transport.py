@@ -165,11 +165,14 @@ class SocketTransport:
                 await trio.lowlevel.wait_readable(fd)
                 continue
             except OSError as error:
-                broken = error
+                broken = error.with_traceback(None)
             if count == 0:
                 await self._turn_to_leave()
             if broken is not None:
-                raise broken
+                try:
+                    raise broken
+                finally:
+                    del broken  # a cycle otherwise (``bare_errors.py``)
             self._more = count == sum(map(len, targets))
             return count
 

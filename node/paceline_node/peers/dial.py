@@ -9,6 +9,7 @@ from paceline.errors import ConnectionLost, PacelineError, RemoteProtocolError, 
 from paceline.types import NO_NODE
 from paceline.wire.frame import Frame, Kind
 from paceline.wire.message import Message
+from paceline_node.bare_errors import bare
 from paceline_node.env import Env
 from paceline_node.net.framestream import FrameStream
 from paceline_node.net.tls_handshake import HandshakeFailed
@@ -83,8 +84,11 @@ async def _exchange(
             frame.raise_for_error()
             outcome = (peer, frame)
         except PacelineError as error:
-            outcome = error
+            outcome = bare(error)
         nursery.cancel_scope.cancel()
     if isinstance(outcome, PacelineError):
-        raise outcome
+        try:
+            raise outcome
+        finally:
+            del outcome
     return outcome

@@ -20,6 +20,7 @@ from paceline.values import dataclass
 from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, Frame, Kind
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
+from paceline_node.bare_errors import bare
 from paceline_node.env import Env
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.net.framestream import Chunk, FrameStream, total_size
@@ -379,7 +380,7 @@ class Link:
         if str(error) != str(self._failure):
             expected = isinstance(error, ConnectionLost)
             (self._log.info if expected else self._log.warning)("peer link down", reason=str(error))
-        self._failure = error
+        self._failure = bare(error)
         self.state = LinkState.CONNECTING
         self._fail_calls(error)
 

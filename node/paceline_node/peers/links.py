@@ -148,7 +148,10 @@ class PeerLinks:
             ticket.cancel()
         answer = waiter.answer
         if isinstance(answer, PacelineError):
-            raise answer
+            try:
+                raise answer
+            finally:
+                del answer, waiter, ticket  # that hold it
         assert answer is not None
         return answer
 

@@ -464,7 +464,7 @@ def _delete_below(log: Log, start: int) -> None:
             log.start_written(start)
         except StorageError:
             assert log.failed is not None, f"{log}: it has failed"
-            raise log.failed from None
+            raise log.failed.with_traceback(None) from None
 
 
 def _still_kept(offsets: Mapping[Log, int]) -> dict[PartitionKey, int]:

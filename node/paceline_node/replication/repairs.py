@@ -31,6 +31,7 @@ from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.replica import EpochSpan, FetchRange, RangeFetched, SuspectCorrupt
+from paceline_node.bare_errors import bare
 from paceline_node.env import Env, is_full
 from paceline_node.net.framestream import Payload
 from paceline_node.net.transport import FilePart
@@ -407,13 +408,16 @@ class Repairs:
         try:
             await scrubbing.finish_repair(self._env.disk, log, repair)
         except CorruptMessage as error:
-            refusal = error
+            refusal = bare(error)
         else:
             return
         if repair.damaged in log.segments:  # retention has not deleted it meanwhile
             await scrubbing.scrub(self._env.disk, log, repair.damaged.base_offset, theirs)
         if log.damaged == known:
-            raise refusal
+            try:
+                raise refusal
+            finally:
+                del refusal
 
     async def _restore_state(self, partition: Partition) -> None:
         """Get back what the records below this log's start have said. Where its own snapshot would

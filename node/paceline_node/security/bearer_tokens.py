@@ -8,6 +8,7 @@ import jwt
 
 from paceline.errors import AuthenticationFailed
 from paceline.values import dataclass
+from paceline_node.bare_errors import bare
 from paceline_node.security.attempts import Attempts
 from paceline_node.security.key_set import ALGORITHMS, KeySet
 from paceline_node.security.principals import Principal, Proof, is_client_name
@@ -51,10 +52,13 @@ class BearerTokens:
         try:
             key_id, algorithm = _head(text)
         except AuthenticationFailed as error:
-            refusal = error
+            refusal = bare(error)
         if refusal is not None:
             async with self._attempts.attempt(source):
-                raise refusal
+                try:
+                    raise refusal
+                finally:
+                    del refusal  # a cycle otherwise (``bare_errors.py``)
         # Outside: it is nobody's failure if there are no keys.
         key = await self._keys.find(key_id, algorithm)
         async with self._attempts.attempt(source):

@@ -28,12 +28,15 @@ class Answer(Generic[T]):
             self._event.set()
 
     async def wait(self) -> T:
-        """The delivered value; raises it when it is an error. Cancel-safe."""
+        """The delivered value, once; raises it when it is an error. Cancel-safe."""
         if self._value is None:
             self._event = trio.Event()
             await self._event.wait()
         value = self._value
         assert value is not None
         if isinstance(value, PacelineError):
-            raise value
+            try:
+                raise value
+            finally:
+                del value, self._value  # whose frames lead back here
         return value

@@ -99,11 +99,10 @@ class LeaderRouting:
         while True:
             try:
                 return await self._once(topic, partition, here, there, until)
-            except again as error:
-                refusal = error
-            remaining_s = until - self._env.now()
-            if there is None or remaining_s <= 0:
-                raise refusal
+            except again:
+                remaining_s = until - self._env.now()
+                if there is None or remaining_s <= 0:
+                    raise
             await self._wait_for_change(min(remaining_s, _RETRY_S))
 
     async def _once(

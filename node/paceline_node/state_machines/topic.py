@@ -24,6 +24,7 @@ from paceline.errors import (
 )
 from paceline.types import Acks
 from paceline.wire.batch_header import check_crc, read_header
+from paceline_node.bare_errors import bare
 from paceline_node.env import Env
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.replication.partition import Partition, PartitionKey
@@ -178,16 +179,19 @@ class StateTopic(Generic[M]):
         try:
             answer = operation(machine)
         except PacelineError as error:
-            answer = error
+            answer = bare(error)
         wrote = isinstance(answer, Deferred) or replica.write_count != before
         self._heed_alarm(machine)
         if isinstance(answer, Deferred):
             answer = await _delivered(cast(Deferred[R], answer))
             if isinstance(answer, NotCoordinator):
-                raise answer  # nobody answered before the leadership ended
+                raise NotCoordinator(str(answer))  # none came before the leadership ended
         await self._committed(replica, scope, epoch, commit_s, wrote=wrote)
         if isinstance(answer, PacelineError):
-            raise answer
+            try:
+                raise answer
+            finally:
+                del answer
         return answer
 
     def tell(self, number: int, operation: Callable[[M], None]) -> bool:

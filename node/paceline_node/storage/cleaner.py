@@ -17,6 +17,7 @@ from paceline.errors import CorruptMessage, StorageError
 from paceline.values import dataclass
 from paceline.wire.batch_header import LENGTH_OVERHEAD, MAX_STORED_BATCH_BYTES, BatchHeader
 from paceline.wire.checksum import crc32c
+from paceline_node.bare_errors import bare
 from paceline_node.env import Bytes, Env, File
 from paceline_node.settings.tree import LogSettings
 from paceline_node.storage import compacted_sizes, compaction_file, producer_file
@@ -192,10 +193,13 @@ class Cleaning:
             try:
                 self._require(rests_on)
             except LookupError as error:
-                gone = error
+                gone = bare(error)
             if gone is not None:
                 await compaction_file.write(disk, log.path, owner, log.compaction)
-                raise gone
+                try:
+                    raise gone
+                finally:
+                    del gone
             log.compaction = replace(state, replacement=None)
 
     def _removals(self, second: SecondPass) -> Removals:

@@ -116,7 +116,7 @@ async def read(disk: Disk, directory: str, owner: Owner) -> CompactionState:
     cuts = await _found(disk, directory, owner, _CUTS.values(), bad)
     if not kept and not cuts:
         if bad:
-            raise bad[0]
+            raise bad.pop(0)
         return unknown()
     by_age = sorted(kept or cuts, key=lambda each: each.number)
     newest = by_age[-1].state

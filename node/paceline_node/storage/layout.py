@@ -222,7 +222,10 @@ async def read_meta(disk: Disk) -> DirectoryMeta | None:
         except ConfigurationError as error:
             problem = problem or error
     if not found and problem is not None:
-        raise problem
+        try:
+            raise problem
+        finally:
+            del problem
     return max(found, key=lambda meta: meta.generation, default=None)
 
 

@@ -66,6 +66,6 @@ class LogFailure:
             yield
         except StorageError:
             assert self.error is not None
-            raise self.error from None
+            raise self.error.with_traceback(None) from None
         except StorageFull as error:
             raise (error.__cause__ or error) from None

@@ -43,6 +43,8 @@ async def open_file(disk: Disk, path: str) -> File:
     try:
         return await disk.open(path)
     except OSError as error:
+        if not is_unreadable(error):
+            raise
         raise _lost(path, error) from error
 
 
@@ -51,12 +53,12 @@ def list_directory(disk: Disk, path: str) -> list[str]:
     try:
         return disk.list(path)
     except OSError as error:
+        if not is_unreadable(error):
+            raise
         raise _lost(path, error) from error
 
 
-def _lost(path: str, error: OSError) -> Exception:
-    if not is_unreadable(error):
-        return error
+def _lost(path: str, error: OSError) -> Unreadable:
     return Unreadable(f"{path}: cannot be opened ({error.strerror})")
 
 
@@ -92,6 +94,8 @@ class LogFile:
                     break
             return data
         except OSError as error:
+            if not is_unreadable(error):
+                raise
             raise self._judged(error, size, position) from error
 
     async def read(self, size: int, position: int) -> bytes:
@@ -103,6 +107,8 @@ class LogFile:
                     break
             return data
         except OSError as error:
+            if not is_unreadable(error):
+                raise
             raise self._judged(error, size, position) from error
 
     def truncate(self, size: int) -> None:
@@ -114,9 +120,7 @@ class LogFile:
     def close(self) -> None:
         self.raw.close()
 
-    def _judged(self, error: OSError, size: int, position: int) -> Exception:
-        if not is_unreadable(error):
-            return error
+    def _judged(self, error: OSError, size: int, position: int) -> Unreadable:
         text = f"{self.path}: bytes {position}..{position + size - 1} cannot be read"
         found = Unreadable(f"{text} ({error.strerror})")
         if self.on_unreadable is not None:

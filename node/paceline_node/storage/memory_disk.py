@@ -357,9 +357,8 @@ class MemoryDisk:
             if planned == operation and part in path:
                 del self._faults[index]
                 kind = SyncFailed if operation in ("sync", "fsync_dir") else OSError
-                error = kind(code, os.strerror(code), path)
-                self.has_failed |= not is_full(error)
-                raise error
+                self.has_failed |= not is_full(OSError(code, ""))
+                raise kind(code, os.strerror(code), path)
 
     def charge(self, count: int, path: str) -> None:
         """Raise ENOSPC when ``count`` more bytes do not fit."""

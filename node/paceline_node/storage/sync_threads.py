@@ -16,6 +16,8 @@ from queue import SimpleQueue
 
 import trio
 
+from paceline_node.bare_errors import bare
+
 THREADS = 4
 """Parallel syncs let the file system join their journal commits: 12 files 1.8 ms with one thread,
 1.0 ms with four, nothing gained beyond."""
@@ -60,7 +62,7 @@ class _Group:
         try:
             part()
         except OSError as error:
-            failure = error
+            failure = bare(error)
         with self._lock:
             self.error = self.error or failure
             self._open -= 1
@@ -102,7 +104,10 @@ class SyncThreads:
         else:
             self._bells.append(bell)
         if group.error is not None:
-            raise group.error
+            try:
+                raise group.error
+            finally:
+                del group
 
     def close(self) -> None:
         """End the threads once they are idle; idempotent."""

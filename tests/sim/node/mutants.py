@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -137,11 +138,11 @@ def _gaps_are_accepted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _unknown_outcomes_called_refusals() -> Iterator[None]:
-    refusal = V1Error(V1Code.UNAVAILABLE, "try again")
+    refusal = partial(V1Error, V1Code.UNAVAILABLE, "try again")
     with (
-        mock.patch.object(v1_errors, "OUTCOME_UNKNOWN", refusal),
-        mock.patch.object(v1_records, "OUTCOME_UNKNOWN", refusal),
-        mock.patch.object(v1_records, "ACKS_TIMEOUT", refusal),
+        mock.patch.object(v1_errors, "outcome_unknown", refusal),
+        mock.patch.object(v1_records, "outcome_unknown", refusal),
+        mock.patch.object(v1_records, "acks_timeout", refusal),
     ):
         yield
 

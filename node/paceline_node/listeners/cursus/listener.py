@@ -33,6 +33,7 @@ from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame, CursusReply
+from paceline_node.bare_errors import bare
 from paceline_node.client_memory import ClientMemory
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.consume import CursusConsume
@@ -52,6 +53,7 @@ from paceline_node.listeners.cursus.session import (
 )
 from paceline_node.listeners.cursus.streams import StreamTable
 from paceline_node.listeners.serving import Client, forwarded
+from paceline_node.net.connection_tasks import connection_tasks
 from paceline_node.net.transport import Transport, transport_for
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.security.authentication import Authenticator
@@ -64,7 +66,6 @@ REQUEST_BUDGET_S = 4.0
 _THREAD_BYTES = 128 * 1024
 """A frame above this is parsed in a thread, and so is every compressed one, which may be as large
 as can be once it is unpacked (services/DESIGN 4.2)."""
-_REQUEST_TIMED_OUT = CursusError("request_timed_out", 'reason="outcome unknown"')
 _VERSION = 1
 _RECORD_BYTES = 300
 """What a record takes besides its bytes, once it is appended."""
@@ -169,7 +170,10 @@ class CursusListener:
         async def alone(request: R, call: CursusCall) -> Reply:
             [outcome] = await handler([request], call)
             if isinstance(outcome, PacelineError):
-                raise outcome
+                try:
+                    raise outcome
+                finally:
+                    del outcome
             return outcome
 
         self.serve_requests(kind, alone)
@@ -193,7 +197,7 @@ class CursusListener:
         sink = FrameSink(
             client.memory, stall_s=settings.stall_s, stream_stall_s=settings.stream_stall_s
         )
-        async with stream, trio.open_nursery() as nursery:
+        async with stream, connection_tasks() as nursery:
             nursery.start_soon(_write, sink, transport_for(stream), nursery.cancel_scope)
             try:
                 await self._converse(session, login, source, sink)
@@ -347,7 +351,7 @@ class CursusListener:
         async def all_together() -> Sequence[Outcome]:
             with trio.move_on_at(call.deadline):
                 return await handler(run, call)
-            raise _REQUEST_TIMED_OUT
+            raise _timed_out()
 
         return await self._replies(all_together, len(run), call, _topic(run[0]))
 
@@ -362,7 +366,7 @@ class CursusListener:
         try:
             outcomes = await carry_out()
         except PacelineError as error:
-            outcomes = [error] * count
+            outcomes = [bare(error)] * count
         except Exception as error:  # noqa: BLE001  one request's bug must not end the connection
             structlog.get_logger().error("cursus request failed", command=call.word, exc_info=error)
             outcomes = [CursusError("broker_error", f"command={call.word}")] * count
@@ -389,7 +393,7 @@ class CursusListener:
                 # STREAM and EXIT are the connection's own; another node cannot carry them out.
                 raise CursusError("unknown_command", f'command="{found.word}"')
             return await handler(found.request, call)
-        raise _REQUEST_TIMED_OUT
+        raise _timed_out()
 
     # --- streams ----------------------------------------------------------------------------------
 
@@ -408,7 +412,7 @@ class CursusListener:
         self._count(call, OK)
         self._streams.enter(stream)
         try:
-            async with trio.open_nursery() as nursery:
+            async with connection_tasks() as nursery:
                 nursery.start_soon(stream.run)
                 try:
                     # A reader of a stream is silent: it is not idle.
@@ -533,6 +537,10 @@ async def _write(sink: FrameSink, transport: Transport, connection: trio.CancelS
     with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
         await sink.run(transport)
     connection.cancel("the connection takes no more answers")
+
+
+def _timed_out() -> CursusError:
+    return CursusError("request_timed_out", 'reason="outcome unknown"')
 
 
 def _topic(request: Request) -> str:

@@ -95,7 +95,7 @@ class CursusProduce:
                 raise
             refusal = as_cursus(error, call.word, batch.topic)
             if class_of(refusal.word) not in _IN_ACKS:
-                raise refusal from error
+                raise as_cursus(error, call.word, batch.topic) from None
             last = batch.records[-1]
             first_sequence = batch.records[0].sequence
             leader = self._places.leader(batch.topic, batch.partition)

@@ -9,10 +9,7 @@ from __future__ import annotations
 from paceline.errors import ErrorCode, Outcome, PacelineError
 from paceline.wire.v1.errors import V1Code, V1Error
 
-ACKS_TIMEOUT = V1Error(V1Code.REPLICATION_TIMEOUT, "acks=all timeout")
-OUTCOME_UNKNOWN = V1Error(V1Code.REPLICATION_TIMEOUT, "outcome unknown")
 NO_CONTROLLER = "no controller answered within the wait"
-NO_LEADER_HERE = V1Error(V1Code.NOT_LEADER, "partition leader unavailable on this broker")
 
 _WRONG_REQUEST = frozenset(
     {
@@ -44,6 +41,21 @@ _STORAGE = frozenset({ErrorCode.STORAGE_ERROR, ErrorCode.STORAGE_FULL, ErrorCode
 _NOBODY_THERE = frozenset({ErrorCode.CONTROLLER_UNAVAILABLE, ErrorCode.NOT_CONTROLLER})
 
 
+def acks_timeout() -> V1Error:
+    """Not all replicas have acknowledged a write in time."""
+    return V1Error(V1Code.REPLICATION_TIMEOUT, "acks=all timeout")
+
+
+def outcome_unknown() -> V1Error:
+    """It may or may not have been done."""
+    return V1Error(V1Code.REPLICATION_TIMEOUT, "outcome unknown")
+
+
+def no_leader_here() -> V1Error:
+    """Another node leads, or none does."""
+    return V1Error(V1Code.NOT_LEADER, "partition leader unavailable on this broker")
+
+
 def unreachable(topic: str, partition: int) -> V1Error:
     """The refusal of a read that no node can serve now."""
     text = f"no replica of {topic}/{partition} can be reached"
@@ -64,13 +76,13 @@ def as_v1(error: PacelineError) -> V1Error:
     if error.code in _STORAGE:
         return V1Error(V1Code.INTERNAL, text)
     if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        return NO_LEADER_HERE
+        return no_leader_here()
     if error.code is ErrorCode.AUTHORIZATION_FAILED:
         return V1Error(V1Code.NOT_AUTHORIZED, text)
     if error.code in _NOBODY_THERE:
         return V1Error(V1Code.UNAVAILABLE, NO_CONTROLLER)
     if error.outcome is Outcome.UNKNOWN:
-        return OUTCOME_UNKNOWN
+        return outcome_unknown()
     if error.retriable:
         return V1Error(V1Code.UNAVAILABLE, text)
     return V1Error(V1Code.INTERNAL, text)

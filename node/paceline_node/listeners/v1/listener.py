@@ -34,7 +34,7 @@ from paceline_node.client_memory import ClientMemory, Holding, Portion
 from paceline_node.env import Env
 from paceline_node.listeners.serving import Client, forwarded, let_read, send_to
 from paceline_node.listeners.v1.admin import AdminRequest, V1Admin
-from paceline_node.listeners.v1.errors import OUTCOME_UNKNOWN, as_v1
+from paceline_node.listeners.v1.errors import as_v1, outcome_unknown
 from paceline_node.listeners.v1.groups import V1Groups
 from paceline_node.listeners.v1.records import V1Records
 from paceline_node.listeners.v1.replicas import V1Replicas
@@ -171,14 +171,14 @@ class V1Listener:
                 await send_to(stream, reply, self._settings.stall_s)
                 at_work.give_all()
         except LineTooLong:
-            refusal = bad_request(LINE_TOO_LONG)
+            last_word = error_line(UNREADABLE_ID, bad_request(LINE_TOO_LONG))
         except trio.TooSlowError:
-            refusal = bad_request(LINE_TOO_SLOW)
+            last_word = error_line(UNREADABLE_ID, bad_request(LINE_TOO_SLOW))
         except NotV1 as error:
-            refusal = error
+            last_word = error_line(UNREADABLE_ID, error)
         else:
             return
-        await send_to(stream, error_line(UNREADABLE_ID, refusal), self._settings.stall_s)
+        await send_to(stream, last_word, self._settings.stall_s)
         await let_read(stream)
 
     async def _reply(self, line: bytes, client: Client) -> bytes:
@@ -204,14 +204,15 @@ class V1Listener:
             self._check_admin_commands(request, client)
             payload = await self._serve_request(request, call)
         except PacelineError as error:
-            refusal = as_v1(error)
+            return self._refused(envelope, arrived, as_v1(error))
         except Exception as error:  # noqa: BLE001  one request's bug must not end the connection
             structlog.get_logger().error("v1 request failed", command=command, exc_info=error)
-            refusal = V1Error(V1Code.INTERNAL, "broker failure")
-        else:
-            self._count(command, arrived, OK)
-            return ok_line(envelope.correlation, payload)
-        self._count(command, arrived, refusal.reason.lower())
+            return self._refused(envelope, arrived, V1Error(V1Code.INTERNAL, "broker failure"))
+        self._count(command, arrived, OK)
+        return ok_line(envelope.correlation, payload)
+
+    def _refused(self, envelope: Envelope, arrived: float, refusal: V1Error) -> bytes:
+        self._count(envelope.command, arrived, refusal.reason.lower())
         return error_line(envelope.correlation, refusal)
 
     def _count(self, command: str, arrived: float, code: str) -> None:
@@ -244,7 +245,7 @@ class V1Listener:
             if handler is not None:
                 return await handler(request, call)
             return await self._admin.handle(cast(AdminRequest, request), call.principal)
-        raise OUTCOME_UNKNOWN
+        raise outcome_unknown()
 
     async def _set_role(self, request: requests.SetPartitionRole, call: Call) -> bytes:
         roles = self._roles.open(call.principal, request.topic)

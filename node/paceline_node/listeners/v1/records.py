@@ -17,10 +17,10 @@ from paceline.wire.v1.replies import MessageList, consume_payload, produce_paylo
 from paceline.wire.v1.requests import Consume, Produce
 from paceline_node.env import Env
 from paceline_node.listeners.v1.errors import (
-    ACKS_TIMEOUT,
     NO_CONTROLLER,
-    NO_LEADER_HERE,
-    OUTCOME_UNKNOWN,
+    acks_timeout,
+    no_leader_here,
+    outcome_unknown,
     unreachable,
 )
 from paceline_node.listeners.v1.routing import Call, Router
@@ -81,7 +81,7 @@ class V1Records:
         topic = await self._ensure_for_produce(request.topic, call)
         partition = partition_for(request.key, len(topic.partitions))
         if not (call.forwarded or self._may_take(request.topic, partition)):
-            raise NO_LEADER_HERE
+            raise no_leader_here()
         wait_s = self._limits.leader_wait_s
         if request.acks is Acks.ALL and not is_new:
             # A topic just made has its leader in a moment, however short the ack timeout is.
@@ -96,13 +96,13 @@ class V1Records:
                 call, request.topic, partition, append_here, until=until
             )
         except RequestTimedOut:
-            raise (ACKS_TIMEOUT if request.acks is Acks.ALL else OUTCOME_UNKNOWN) from None
+            raise (acks_timeout() if request.acks is Acks.ALL else outcome_unknown()) from None
         except (NotLeader, NotEnoughReplicas):
             if call.forwarded:
                 raise
             # Nothing was appended; yet acks=all owes its caller the answer of the original
             # (DESIGN 4.3).
-            raise (ACKS_TIMEOUT if request.acks is Acks.ALL else NO_LEADER_HERE) from None
+            raise (acks_timeout() if request.acks is Acks.ALL else no_leader_here()) from None
 
     def _may_take(self, topic: str, partition: int) -> bool:
         """Whether this node takes a client's PRODUCE for a partition, to carry it out or to send
@@ -117,7 +117,7 @@ class V1Records:
         except PacelineError as error:
             # SDKs change their endpoint on NOT_LEADER, which is what helps here (DESIGN 4.2).
             if error.retriable:
-                raise NO_LEADER_HERE from error
+                raise no_leader_here() from error
             raise
 
     async def _append(

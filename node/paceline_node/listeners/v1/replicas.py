@@ -15,13 +15,12 @@ from paceline.wire.v1.replies import (
 )
 from paceline.wire.v1.requests import BrokerFetch, BrokerReplicaAck, ReplicaFetch
 from paceline_node.env import Env
-from paceline_node.listeners.v1.errors import NO_LEADER_HERE, unreachable
+from paceline_node.listeners.v1.errors import no_leader_here, unreachable
 from paceline_node.listeners.v1.records import V1Records
 from paceline_node.listeners.v1.routing import Call, Router
 from paceline_node.services.partitions.readable_topic import ReadableReplica
 from paceline_node.services.records.replica_slots import ReplicaSlots, SlotProgress
 
-NOT_LEADER_HERE = bad_request("partition is not leader")
 _FETCH_BYTES = 1024 * 1024
 
 
@@ -92,7 +91,7 @@ class V1Replicas:
         slots = self._slots.open(call.principal, topic)
         await self._check(call, topic, partition, slot)
         if not call.forwarded and self._router.is_marked_follower(topic, partition):
-            raise NOT_LEADER_HERE
+            raise not_leader_here()
 
         async def here() -> bytes:
             wait_s = self._status_wait_s
@@ -108,7 +107,7 @@ class V1Replicas:
         except NotLeader:
             if call.forwarded:
                 raise
-            raise NOT_LEADER_HERE from None
+            raise not_leader_here() from None
         except RequestTimedOut:
             raise unreachable(topic, partition) from None
 
@@ -128,7 +127,7 @@ class V1Replicas:
         await self._check(call, topic, partition, slot)
         marked = self._router.is_marked_follower(topic, partition)
         if marked and not call.forwarded:
-            raise NO_LEADER_HERE
+            raise no_leader_here()
 
         async def here() -> bytes:
             if slots.is_hosted(partition, slot):
@@ -142,7 +141,7 @@ class V1Replicas:
         except NotLeader:
             if call.forwarded:
                 raise
-            raise NO_LEADER_HERE from None
+            raise no_leader_here() from None
         except RequestTimedOut:
             raise unreachable(topic, partition) from None
 
@@ -156,3 +155,7 @@ class V1Replicas:
             hw=end - 1,
             records=messages,
         )
+
+
+def not_leader_here() -> V1Error:
+    return bad_request("partition is not leader")

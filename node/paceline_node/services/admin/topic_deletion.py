@@ -9,6 +9,7 @@ import trio
 from paceline.errors import PacelineError, UnknownTopicOrPartition
 from paceline.wire.native.admin import DeleteTopic, Done
 from paceline.wire.peer.control import DeleteSegmentRequest
+from paceline_node.bare_errors import bare
 from paceline_node.env import Env
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.segments.pravega_streams import StreamService
@@ -59,11 +60,11 @@ class TopicDeletion:
                 except UnknownTopicOrPartition:
                     continue  # somebody else was faster
                 except PacelineError as error:
-                    errors.append(error)
+                    errors.append(bare(error))
                     return
 
         async with trio.open_nursery() as nursery:
             for first in range(min(_AT_A_TIME, len(numbers))):
                 nursery.start_soon(delete, numbers[first::_AT_A_TIME])
         if errors:
-            raise errors[0]
+            raise errors.pop(0)

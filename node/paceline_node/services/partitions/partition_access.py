@@ -18,6 +18,7 @@ from paceline.errors import (
     UnknownTopicOrPartition,
 )
 from paceline.types import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId, TopicId, is_internal_topic
+from paceline_node.bare_errors import bare
 from paceline_node.replication.hosted_partitions import PartitionTable
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
@@ -95,7 +96,7 @@ class PartitionAccess:
         """What to tell of a part that ``error`` has ended: the leader and its epoch as the metadata
         here have them, -1 when nobody is known, to those who may not use the topic, and to those
         who mean another topic of that name: epochs of the two say nothing of each other."""
-        _make_bare(error)
+        bare(error)  # it may wait long for the other parts
         if isinstance(error, AuthorizationFailed | UnknownTopicId):
             return Refused(error)
         try:
@@ -103,9 +104,3 @@ class PartitionAccess:
         except UnknownTopicOrPartition:
             return Refused(error)
         return Refused(error, registration.leader, registration.leader_epoch)
-
-
-def _make_bare(error: PacelineError) -> None:
-    """Drop the frames that an error came through: they hold the request's memory, and it may wait
-    long for the other parts."""
-    error.__traceback__ = error.__context__ = error.__cause__ = None

@@ -14,6 +14,7 @@ from paceline.errors import PacelineError
 from paceline.types import Acks
 from paceline.values import dataclass
 from paceline.wire.batch import BatchHeader
+from paceline_node.bare_errors import bare
 from paceline_node.env import Env
 from paceline_node.loop_turns import Turns
 from paceline_node.replication.partition import Partition, ProduceResult
@@ -91,7 +92,7 @@ class SequencedAppender:
             except PacelineError as error:
                 if not answers:
                     raise
-                failure = error
+                failure = bare(error)
                 break
             answers.append(answer)
             stops.append(part[-1].stop)
@@ -102,7 +103,7 @@ class SequencedAppender:
             except PacelineError as error:
                 if not stored:
                     raise
-                return Appended(last_offset, high_watermark, stored, error)
+                return Appended(last_offset, high_watermark, stored, bare(error))
             last_offset, high_watermark, stored = result.last_offset, result.high_watermark, stop
         return Appended(last_offset, high_watermark, stored, failure)
 

@@ -231,8 +231,9 @@ class SegmentWriter:
 
     def release(self) -> None:
         """Be it no longer; no effect when somebody else has claimed it meanwhile."""
-        if self._fence is not None:
-            self.segment._writers.release((self.segment.key, self._id), self._fence)
+        fence, self._fence = self._fence, None  # whose owner refers to this writer
+        if fence is not None:
+            self.segment._writers.release((self.segment.key, self._id), fence)
 
     async def level(self, *, timeout_s: float) -> int:
         """What is stored of it, once all of that is committed (``byte_segment_state.level_of``).

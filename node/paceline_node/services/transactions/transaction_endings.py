@@ -47,6 +47,7 @@ from paceline.errors import (
 from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.peer import transactions as wire
 from paceline.wire.peer.names import GroupName, PartitionName
+from paceline_node.bare_errors import bare
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.services.transactions.ending_signal import EndingSignal
@@ -218,7 +219,7 @@ class TransactionEndings:
                         await work()
                         await self._at(step)
                     except PacelineError as error:
-                        errors.append(error)
+                        errors.append(bare(error))
                         nursery.cancel_scope.cancel()
 
                 marking = partial(self._mark, ending, where, coordinator_epoch)
@@ -226,7 +227,7 @@ class TransactionEndings:
                 nursery.start_soon(tell, partial(self._settle, ending), "transaction.settled")
             noting.cancel_scope.cancel()
         if errors:
-            raise errors[0].with_traceback(None)
+            raise errors.pop(0)
         await self._perform(
             lambda engine: engine.producers.complete(
                 key,
@@ -314,9 +315,9 @@ class TransactionEndings:
             if not refusals:
                 return
             left = list(refusals)
-            fenced = [e for e in refusals.values() if isinstance(e, TransactionCoordinatorFenced)]
-            if fenced:
-                raise fenced[0]
+            for error in refusals.values():
+                if isinstance(error, TransactionCoordinatorFenced):
+                    raise type(error)(str(error))
             await self._perform(lambda engine: engine.ending(ending.key))  # still the coordinator?
             rounds += 1
             if rounds == _SAY_AFTER:
@@ -354,9 +355,9 @@ class TransactionEndings:
                 self._turns.stored(ending.key, where)
             except OutOfOrderSequence as error:
                 unstored[where] = 0  # an unclean election took what was stored: from the first on
-                refusals[where] = error
+                refusals[where] = bare(error)
             except PacelineError as error:
-                refusals[where] = error
+                refusals[where] = bare(error)
 
         async with trio.open_nursery() as nursery:
             for where in due:
@@ -430,7 +431,7 @@ class TransactionEndings:
         try:
             written = await self.rpc.write_markers(node, order)
         except PacelineError as error:
-            return dict.fromkeys(where, error)
+            return dict.fromkeys(where, bare(error))
         if ErrorCode.INVALID_PRODUCER_EPOCH in written.errors:
             self._overtaken.add(ending.key)
         # The log knows a newer epoch of the producer: there is nothing of this one to end.
@@ -473,7 +474,7 @@ class TransactionEndings:
                 try:
                     await self.rpc.settle_offsets(order)
                 except PacelineError as error:
-                    refusals[name] = error
+                    refusals[name] = bare(error)
 
             async with trio.open_nursery() as nursery:
                 for name in left:

@@ -26,6 +26,7 @@ from paceline.wire.message import Message
 from paceline.wire.peer import transactions as wire
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.names import GroupName, PartitionName
+from paceline_node.bare_errors import bare
 from paceline_node.controller.image import Image
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
@@ -265,7 +266,7 @@ class TransactionRpc:
                 done=answer.deliver,
             )
         except PacelineError as error:
-            answer.deliver(error)
+            answer.deliver(bare(error))
         return answer
 
     async def _on_markers(self, session: Session, frame: Frame) -> tuple[Message, Payload]:

@@ -23,6 +23,7 @@ from paceline.values import dataclass
 from paceline.wire.batch import CLIENT_ATTRIBUTES, TRANSACTIONAL
 from paceline.wire.batch_header import BatchHeader
 from paceline.wire.peer.names import PartitionName
+from paceline_node.bare_errors import bare
 from paceline_node.replication.partition import Done, Partition
 from paceline_node.replication.transactions import Ticket
 from paceline_node.services.transactions.transaction_rpc import TransactionRpc
@@ -130,7 +131,7 @@ class TransactionalProduce:
                 # This node leads again, in a new epoch: nobody need be told that it was otherwise.
                 ticket = partition.gate.ticket(producer_id, epoch, begins_at=0 if adds else None)
         except PacelineError as error:
-            refusal = error
+            refusal = bare(error)
         finally:
             waiting = self._waiting.pop(place)
         for item in waiting:
@@ -155,4 +156,4 @@ def _append(
             client=item.client,
         )
     except PacelineError as error:
-        item.done(error)
+        item.done(bare(error))
