@@ -160,6 +160,8 @@ class HttpServer:
             return
         except h11.RemoteProtocolError as error:
             status = HTTPStatus(error.error_status_hint)
+            # A method of the error raised it, and its frame has it: a cycle with all that was read.
+            error.__traceback__ = None
             await connection.say_last_word(_problem(status, "not a valid HTTP request"))
         finally:
             with trio.move_on_after(_CLOSE_S, shield=True):

@@ -14,6 +14,7 @@ import trio_websocket
 
 from paceline.wire.frame import LENGTH_BYTES
 from paceline_node.client_memory import Holding, Portion
+from paceline_node.net.connection_tasks import connection_tasks
 from paceline_node.net.deadlines import arrival_s
 from paceline_node.security.sessions import Login
 
@@ -188,7 +189,7 @@ async def serve_websocket(
     """
     below = ChargedStream(stream, memory, stall_s)
     try:
-        async with trio.open_nursery() as nursery:
+        async with connection_tasks() as nursery:
             websocket = None
             with trio.move_on_after(handshake_s):
                 websocket = await _accept(nursery, below, max_message_bytes)

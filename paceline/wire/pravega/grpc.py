@@ -119,6 +119,11 @@ class _Http2(H2Connection):
 
     MAX_CLOSED_STREAMS = 256
 
+    def forget(self) -> None:
+        """Let go of the methods that it keeps of itself: else all that the connection holds would
+        stay in a cycle."""
+        self._frame_dispatch_table.clear()
+
 
 class _Stream:
     """A call that is being received, or whose answer is being sent."""
@@ -200,6 +205,12 @@ class GrpcConnection:
         if not self.is_over:
             self.is_over = True
             self._h2.close_connection()
+
+    def forget(self) -> None:
+        """The connection has ended: nothing is called any more."""
+        self.is_over = True
+        self._streams.clear()
+        self._h2.forget()
 
     # --- receiving --------------------------------------------------------------------------------
 

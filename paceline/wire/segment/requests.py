@@ -70,7 +70,7 @@ class RequestReader:
                     self.has_more = True
                     break
         except SegmentProtocolError as error:
-            self.fault = error
+            self.fault = error.with_traceback(None)  # that leads back here: a cycle
         del self._buffer[: self._at]
         self._at = 0
         return requests

@@ -184,7 +184,8 @@ class ServerConnection:
                     break
         except SegmentProtocolError as error:
             self._is_over = True
-            self._steps.append(Violated(error))
+            # Without its traceback, which leads back here: a cycle.
+            self._steps.append(Violated(error.with_traceback(None)))
         del self._buffer[: self._at]
         self._at = 0
         return self._steps

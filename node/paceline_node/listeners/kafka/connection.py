@@ -43,6 +43,7 @@ from paceline_node.listeners.kafka.login import LOGIN_APIS, KafkaLogin
 from paceline_node.listeners.kafka.produce import KafkaProduce
 from paceline_node.listeners.serving import Client
 from paceline_node.loop_turns import Turns
+from paceline_node.net.connection_tasks import connection_tasks
 from paceline_node.net.outbox import Outbox, Part, Place
 from paceline_node.net.transport import Transport, transport_for
 from paceline_node.observe.metrics import OK, RequestMeters, code_label
@@ -125,7 +126,7 @@ class KafkaConnection:
         """Serve until the client is gone, or sends what the protocol does not allow."""
         transport = transport_for(stream)
         try:
-            async with trio.open_nursery() as nursery:
+            async with connection_tasks() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._outbox.run, transport)
                 ahead, frames = trio.open_memory_channel[memoryview](0)

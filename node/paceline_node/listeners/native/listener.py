@@ -44,6 +44,7 @@ from paceline_node.listeners.native.login import LOGIN_S, NativeLogin
 from paceline_node.listeners.native.produce import ProduceHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.loop_turns import SLICE_UNITS, Turns
+from paceline_node.net.connection_tasks import connection_tasks
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.net.frame_bursts import Burst
 from paceline_node.net.framestream import FrameStream, OutboxLimits
@@ -146,7 +147,7 @@ class NativeService:
         )
         session = _Session(self, frames, client)
         self._streams.add(frames)
-        async with trio.open_nursery() as nursery:
+        async with connection_tasks() as nursery:
             nursery.start_soon(frames.run_writer)
             try:
                 await session.run(nursery)

@@ -27,6 +27,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.pravega.login import PravegaLogin
 from paceline_node.listeners.serving import Client
 from paceline_node.loop_turns import Turns
+from paceline_node.net.connection_tasks import connection_tasks
 from paceline_node.observe.metrics import OK, Metrics, RequestMeters
 from paceline_node.security.principals import Principal
 
@@ -133,7 +134,7 @@ class _Connection:
         """Serve until the client is gone, is silent for long, takes no answers, or broke the
         protocol."""
         try:
-            async with trio.open_nursery() as nursery:
+            async with connection_tasks() as nursery:
                 await self._flush()
                 with self._reading:
                     await self._read(nursery)
@@ -142,6 +143,8 @@ class _Connection:
                 nursery.cancel_scope.cancel("the connection is over")
         except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             pass
+        finally:
+            self._grpc.forget()
 
     async def _read(self, nursery: trio.Nursery) -> None:
         while not self._grpc.is_over:

@@ -40,6 +40,7 @@ from paceline_node.listeners.segment.outbox import SegmentOutbox
 from paceline_node.listeners.segment.requests import SegmentRequests
 from paceline_node.listeners.serving import let_read
 from paceline_node.loop_turns import Turns
+from paceline_node.net.connection_tasks import connection_tasks
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.net.transport import transport_for
 from paceline_node.observe.metrics import RequestMeters
@@ -126,7 +127,7 @@ class SegmentConnection:
         return other
 
     async def _converse(self, stream: trio.abc.Stream) -> OtherDialect | None:
-        async with trio.open_nursery() as nursery:
+        async with connection_tasks() as nursery:
             nursery.start_soon(self._outbox.run, transport_for(stream))
             end = await self._read(stream, nursery)
             if not isinstance(end, OtherDialect):

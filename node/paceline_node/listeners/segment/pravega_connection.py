@@ -29,6 +29,7 @@ from paceline_node.listeners.segment.pravega_requests import PravegaRequests, id
 from paceline_node.listeners.segment.pravega_tables import TableRequests
 from paceline_node.listeners.serving import let_read
 from paceline_node.loop_turns import Turns
+from paceline_node.net.connection_tasks import connection_tasks
 from paceline_node.net.transport import transport_for
 from paceline_node.observe.metrics import RequestMeters
 from paceline_node.services.segments.segment_service import SegmentService
@@ -102,7 +103,7 @@ class PravegaConnection:
         self._budget.join(self._inflight)
         self._outbox.send(w.Hello(w.NEWEST_VERSION, w.OLDEST_VERSION))
         try:
-            async with trio.open_nursery() as nursery:
+            async with connection_tasks() as nursery:
                 nursery.start_soon(self._outbox.run, transport_for(stream))
                 with self._over:
                     await self._serve(stream, rest, nursery)
@@ -129,7 +130,8 @@ class PravegaConnection:
                     for request in self._reader.receive(b"", at_most=_MESSAGES_AT_ONCE):
                         await self._do(request, nursery)
                 if self._reader.fault is not None:
-                    raise self._reader.fault
+                    self._violated(self._reader.fault)
+                    return
                 await self._outbox.room()
                 await self._inflight.capacity()
                 data = b""
@@ -142,13 +144,16 @@ class PravegaConnection:
                 if not data:
                     break
         except SegmentProtocolError as error:
-            self._outbox.send(w.ErrorMessage(0, "", str(error), ReplyCode.PROTOCOL_ERROR))
+            self._violated(error)
             return
         # A client that has said all it had to may still listen.
         self._requests.hurry()
         with trio.move_on_after(_SETTLE_S):
             while self._beside.count or self._inflight.bytes:
                 await self._inflight.moved()
+
+    def _violated(self, error: SegmentProtocolError) -> None:
+        self._outbox.send(w.ErrorMessage(0, "", str(error), ReplyCode.PROTOCOL_ERROR))
 
     async def _do(self, request: Request, nursery: trio.Nursery) -> None:
         match request:

@@ -6,7 +6,7 @@ the connection is closed instead (``pravega_errors.py``).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -42,8 +42,6 @@ from paceline_node.services.segments.led_segment import LedSegment
 from paceline_node.services.segments.segment_service import SegmentService
 from paceline_node.services.segments.segment_writers import Turn
 
-_Handler = Callable[[Any], Awaitable[None]]
-
 
 class PravegaRequests:
     """Carries out one connection's requests; ``end`` closes the connection."""
@@ -70,17 +68,6 @@ class PravegaRequests:
         self._meters = meters
         self._end = end
         self._tails = TailReads(env, times.read_s)
-        self._handlers: dict[type[SegmentMessage], _Handler] = {
-            w.MergeSegments: self._merge,
-            w.ReadSegment: self._read,
-            w.GetStreamSegmentInfo: self._info,
-            w.CreateSegment: self._create,
-            w.SealSegment: self._seal,
-            w.DeleteSegment: self._delete,
-            w.TruncateSegment: self._truncate,
-        }
-        for kind in tables.KINDS:
-            self._handlers[kind] = self._table
         self._tables = tables
 
     def hurry(self) -> None:
@@ -96,7 +83,7 @@ class PravegaRequests:
             if isinstance(request, w.SetupAppend):
                 await self._set_up(request, turn)
             else:
-                await self._handlers[type(request)](request)
+                await _HANDLERS[type(request)](self, request)
         except PacelineError as error:
             code = error.code.name.lower()
             self._refuse(error, request_id, name)
@@ -236,6 +223,19 @@ class PravegaRequests:
         else:
             await self._outbox.room()
             self._outbox.send(reply)
+
+
+_Handler = Callable[[PravegaRequests, Any], Awaitable[None]]
+_HANDLERS: Mapping[type[SegmentMessage], _Handler] = {
+    w.MergeSegments: PravegaRequests._merge,
+    w.ReadSegment: PravegaRequests._read,
+    w.GetStreamSegmentInfo: PravegaRequests._info,
+    w.CreateSegment: PravegaRequests._create,
+    w.SealSegment: PravegaRequests._seal,
+    w.DeleteSegment: PravegaRequests._delete,
+    w.TruncateSegment: PravegaRequests._truncate,
+    **dict.fromkeys(TableRequests.KINDS, PravegaRequests._table),
+}
 
 
 def identity_of(request: SegmentMessage) -> tuple[int, str]:

@@ -6,7 +6,7 @@ the same kind of request on the same segment leave in the order of the requests 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import structlog
@@ -57,15 +57,6 @@ class SegmentRequests:
         self._times = times
         self._meters = meters
         self._tails = TailReads(env, times.read_s)
-        self._handlers: dict[type[m.SegmentMessage], Callable[[Any, SegmentPlace], Awaitable[None]]]
-        self._handlers = {
-            m.ReadSegment: self._read,
-            m.GetStreamSegmentInfo: self._info,
-            m.CreateSegment: self._create,
-            m.SealSegment: self._seal,
-            m.DeleteSegment: self._delete,
-            m.TruncateSegment: self._truncate,
-        }
 
     def hurry(self) -> None:
         """The client says no more: what waits for data at a tail answers as it is."""
@@ -100,11 +91,11 @@ class SegmentRequests:
         except PacelineError as error:
             appender.fail()
             self._appends.refused(appender)
-            self._count(m.SetupAppend, arrived, error)
+            self._count(m.SetupAppend, arrived, error.code.name.lower())
             host = self._segments.leader_address(place, LISTENER)
             self._outbox.send(reply_to(error, name, host, connection_id))
             return
-        self._count(m.SetupAppend, arrived, None)
+        self._count(m.SetupAppend, arrived, OK)
         if not binding.dead:  # fenced, or set up anew, while it waited: that was told already
             self._appends.ready(binding, level)
             self._outbox.send(m.AppendSetup(name, connection_id, level))
@@ -119,11 +110,11 @@ class SegmentRequests:
             self._outbox.send(_malformed(request, name))
             return
         arrived = self._env.now()
-        failure: PacelineError | None = None
+        code = OK
         try:
-            await self._handlers[type(request)](request, place)
+            await _HANDLERS[type(request)](self, request, place)
         except PacelineError as error:
-            failure = error
+            code = error.code.name.lower()
             host = ""
             if error.code in MOVED:
                 host = self._segments.leader_address(place, LISTENER)
@@ -134,12 +125,9 @@ class SegmentRequests:
             )
             text = "broker failure"
             self._outbox.send(m.ErrorMessage(m.NO_ID, name, text, ReplyCode.INTERNAL))
-        self._count(type(request), arrived, failure)
+        self._count(type(request), arrived, code)
 
-    def _count(
-        self, kind: type[m.SegmentMessage], arrived: float, error: PacelineError | None
-    ) -> None:
-        code = OK if error is None else error.code.name.lower()
+    def _count(self, kind: type[m.SegmentMessage], arrived: float, code: str) -> None:
         self._meters[kind.__name__].done(code, self._env.now() - arrived)
 
     async def _create(self, request: m.CreateSegment, place: SegmentPlace) -> None:
@@ -237,6 +225,17 @@ class SegmentRequests:
             position += len(data)
             if not rest:
                 return total
+
+
+_Handler = Callable[[SegmentRequests, Any, SegmentPlace], Awaitable[None]]
+_HANDLERS: Mapping[type[m.SegmentMessage], _Handler] = {
+    m.ReadSegment: SegmentRequests._read,
+    m.GetStreamSegmentInfo: SegmentRequests._info,
+    m.CreateSegment: SegmentRequests._create,
+    m.SealSegment: SegmentRequests._seal,
+    m.DeleteSegment: SegmentRequests._delete,
+    m.TruncateSegment: SegmentRequests._truncate,
+}
 
 
 def _flags_at(position: int, bounds: SegmentBounds) -> m.ReadFlags:
