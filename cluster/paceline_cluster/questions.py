@@ -87,6 +87,7 @@ def partitions(seen: Survey, warning: float | None, critical: float | None) -> V
     newest = seen.newest()
     if newest is None:
         return Verdict("partitions", "", tuple(_silent(seen)))
+    leaderless = seen.leaderless()
     hard = {CheckName.LEADERS, CheckName.MIN_ISR}
     if seen.controller is None:
         hard.add(CheckName.QUORUM)
@@ -102,7 +103,7 @@ def partitions(seen: Survey, warning: float | None, critical: float | None) -> V
                 thresholds=Thresholds(warning, critical),
             ),
             Measure("under_min_isr", newest.under_min_isr_count),
-            Measure("leaderless", newest.leaderless_count),
+            *([] if leaderless is None else [Measure("leaderless", leaderless)]),
             Measure("partitions", newest.partition_count),
         ],
         lambda each: (

@@ -25,7 +25,8 @@ async def wait_until_ready(
     current: ClusterState, children: Children, *, timeout_s: float, in_sync: bool = False
 ) -> Survey:
     """Wait until every node answers and the quorum and all partitions have leaders; ``in_sync``:
-    and then, as long as that comes nearer, until all replicas are in sync (:func:`wait_in_sync`).
+    and then, as long as that comes nearer, until all replicas are in sync and leaders lead
+    (:func:`wait_in_sync`).
     Where no node tells whoever asks, that all serve is enough.
 
     Raises NodeEnded or NodeMisconfigured with the end of the node's log when a process ends, and
@@ -55,11 +56,14 @@ async def _look(current: ClusterState, children: Children) -> Survey:
 async def wait_in_sync(
     look: Callable[[], Awaitable[Survey]], seen: Survey, *, deadline: float = math.inf
 ) -> Survey:
-    """Survey again until no partition lacks replicas in sync, or for :data:`PATIENCE_S` none has
-    got them, at most until ``deadline``: replicas that were down fetch what they missed, and one
-    that cannot keeps nobody waiting. Returns the last survey. Raises what ``look`` raises."""
+    """Survey again until no partition lacks replicas in sync and all leaders lead, or for
+    :data:`PATIENCE_S` none has got them, at most until ``deadline``: replicas that were down fetch
+    what they missed, and one that cannot keeps nobody waiting. Returns the last survey. Raises what
+    ``look`` raises."""
     least, since = _lacking(seen), trio.current_time()
-    while least and trio.current_time() < min(deadline, since + PATIENCE_S):
+    while (least or not seen.all_lead()) and trio.current_time() < min(
+        deadline, since + PATIENCE_S
+    ):
         await trio.sleep(POLL_S)
         seen = await look()
         if _lacking(seen) < least:

@@ -56,9 +56,14 @@ class NodeView:
     """It serves, and does not tell whoever asks: he has to log in, or lacks the right."""
 
     @property
+    def is_dead(self) -> bool:
+        """Whether it surely serves nobody."""
+        return self.process in (ProcessState.STOPPED, ProcessState.SUSPENDED)
+
+    @property
     def state(self) -> str:
         """One word: what the node says of itself, or why it says nothing."""
-        if self.process in (ProcessState.STOPPED, ProcessState.SUSPENDED):
+        if self.is_dead:
             return str(self.process)
         if self.is_closed:
             return "no-access"
@@ -118,6 +123,33 @@ class Survey:
     def _answers(self) -> list[StatusReply]:
         return [view.status for view in self.nodes if view.status is not None]
 
+    def leaderless(self) -> int | None:
+        """How many partitions nobody leads; None where that is not known.
+
+        Metadata know of a node's end only once its session is over, and without a controller never:
+        what is left are the partitions that the nodes which answer lead themselves. A node that is
+        silent only here may lead others, as long as the controller has not fenced it.
+        """
+        newest = self.newest()
+        if newest is None:
+            return None
+        silent = [view for view in self.nodes if view.status is None]
+        led = sum(status.leading_count for status in self._answers())
+        nobody = max(newest.leaderless_count, newest.partition_count - led)
+        if not silent or nobody == newest.leaderless_count:
+            return newest.leaderless_count
+        active = {int(each.node_id) for each in newest.brokers if not each.fenced}
+        if self.controller is not None and not active & {view.id for view in silent}:
+            return newest.leaderless_count
+        return nobody if all(view.is_dead for view in silent) else None
+
+    def all_lead(self) -> bool:
+        """Whether nodes lead all partitions that have leaders: one that is elected learns of it
+        a moment later."""
+        newest = self.newest()
+        led = sum(status.leading_count for status in self._answers())
+        return newest is not None and led + newest.leaderless_count >= newest.partition_count
+
     def findings(self) -> list[Check]:
         """What is wrong with nodes and cluster, as ``paceline.health`` judges it."""
         of_nodes = [check for view in self.nodes for check in view.checks()]
@@ -168,12 +200,13 @@ class Survey:
 
     def _of_cluster(self, newest: StatusReply) -> Iterator[Check]:
         active = frozenset(int(each.node_id) for each in newest.brokers if not each.fenced)
+        leaderless = self.leaderless()
         facts = ClusterFacts(
             members=[view.id for view in self.nodes],
             active=active,
             topics=newest.topic_count,
             partitions=newest.partition_count,
-            leaderless=newest.leaderless_count,
+            leaderless=newest.leaderless_count if leaderless is None else leaderless,
             under_min_isr=newest.under_min_isr_count,
             under_replicated=newest.under_replicated_count,
             controllers=[int(status.controller) for status in self._answers()],
@@ -190,8 +223,13 @@ class Survey:
             if each.level and not (each.name == CheckName.NODES and each.node in silent)
         )
 
-    def is_healthy(self) -> bool:
-        return not self.reasons()
+    def is_healthy(self) -> bool | None:
+        """None where it is not known: nothing is found but that nodes do not tell whoever asks."""
+        if not self.reasons():
+            return True
+        closed = {view.id for view in self.nodes if view.is_closed}
+        found = unhealthy(self.findings())
+        return None if all(each.node in closed for each in found) else False
 
 
 _BLOCKING = {

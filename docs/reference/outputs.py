@@ -43,7 +43,7 @@ _COUNTS: dict[str, Any] = {
     "partitions": "integer?",
     "leaderless_partitions": "integer?",
     "under_replicated_partitions": "integer?",
-    "healthy": "flag",
+    "healthy": "flag?",
     "reasons": ["text"],
     "checks": [CHECK],
 }
@@ -156,7 +156,7 @@ OUTPUTS: Mapping[str, Shape] = {
     "up": _STATUS,
     "status": _STATUS,
     "health": {
-        "healthy": "flag",
+        "healthy": "flag?",
         "reasons": ["text"],
         "checks": [CHECK],
         "controller": "integer?",

@@ -168,7 +168,8 @@ async def look(fleet: Fleet) -> Picture:
     if newest is not None:
         partitions = await _partitions(seen, int(newest.node_id))
     serving = frozenset(view.id for view in seen.nodes if view.state == "running")
-    return Picture(fleet.nodes, seen.controller, partitions, seen.is_healthy(), serving)
+    is_healthy = seen.is_healthy() is True
+    return Picture(fleet.nodes, seen.controller, partitions, is_healthy, serving)
 
 
 async def _partitions(seen: Survey, node: int) -> dict[str, PartitionView]:

@@ -34,7 +34,7 @@ def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
     data["controller"] = seen.controller
     data["topics"] = None if newest is None else newest.topic_count
     data["partitions"] = None if newest is None else newest.partition_count
-    data["leaderless_partitions"] = None if newest is None else newest.leaderless_count
+    data["leaderless_partitions"] = seen.leaderless()
     data["under_replicated_partitions"] = None if newest is None else newest.under_replicated_count
     data["healthy"] = seen.is_healthy()
     data["reasons"] = seen.reasons()
@@ -46,7 +46,7 @@ def health_data(seen: Survey) -> dict[str, Any]:
     """What ``health`` says: the verdict with its reasons, lost ranges, ends of certificates."""
     reasons = seen.reasons()
     return {
-        "healthy": not reasons,
+        "healthy": seen.is_healthy(),
         "reasons": reasons,
         "checks": [each.to_json() for each in seen.checks()],
         "controller": seen.controller,
@@ -106,13 +106,17 @@ def status_tables(current: ClusterState | None, seen: Survey) -> list[Table]:
     )
     cluster = Table(
         ("cluster", "topics", "partitions", "leaderless", "under-replicated", "healthy"),
-        [(data["cluster_id"], *(data[count] for count in counts))],
+        [(data["cluster_id"], *(_known(data[count]) for count in counts))],
     )
     listeners = [node["listeners"] for node in data["nodes"]]
     is_encrypted = current is not None and current.tls is not None
     tables = [nodes, address_table(listeners, is_encrypted=is_encrypted), cluster]
     problems = [(problem,) for problem in data["reasons"]]
     return [*tables, Table(("problems",), problems)] if problems else tables
+
+
+def _known(value: object) -> object:
+    return "unknown" if value is None else value
 
 
 _CLIENTS = {

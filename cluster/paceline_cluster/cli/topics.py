@@ -31,6 +31,7 @@ from paceline_cluster.cli.topic_sizes import sizes
 from paceline_cluster.cli.units import UNITS_HELP, plain
 
 CLUSTER_DEFAULT = -1
+_NO_CONTROLLER = "there is no controller, so leaders and replicas in sync may be others by now"
 LEADER_WAIT_S = 10.0
 """How long leaders are waited for that do not answer: longer than an election takes."""
 
@@ -135,17 +136,20 @@ def list_(
 ) -> None:
     """List topics with their counts."""
 
-    async def work(client: Client) -> tuple[list[TopicInfo], bool]:
+    async def work(client: Client) -> tuple[list[TopicInfo], bool, bool]:
         there = await client.admin.list_topics()
         found = [each for each in there if internal or not is_internal_topic(each.name)]
-        return found, not found and await _may_be_hidden(client)
+        has_controller = (await client.admin.describe_cluster()).controller != NO_NODE
+        return found, not found and await _may_be_hidden(client), has_controller
 
     ref = find(directory, bootstrap)
-    found, may_be_hidden = with_client(ref, work)
+    found, may_be_hidden, has_controller = with_client(ref, work)
     topics = [_summary(each) for each in found]
     columns = ("name", "partitions", "replication_factor", "leaderless", "under_replicated")
     rows = [[each[column] for column in columns] for each in topics]
     printer.result({"topics": topics}, Table(columns, rows))
+    if found and not has_controller:
+        printer.say(f"{_NO_CONTROLLER}; 'paceline health' says more")
     if may_be_hidden:
         who = user_of(ref) or "whoever does not log in"
         printer.say(
@@ -214,9 +218,7 @@ def stale(found: TopicDescription, *, has_controller: bool) -> str | None:
     silent = [str(each.partition) for each in found.partitions if each.error or each.message]
     reasons = []
     if not has_controller:
-        reasons.append(
-            "there is no controller, so leaders and replicas in sync may be others by now"
-        )
+        reasons.append(_NO_CONTROLLER)
     if silent:
         which = f"partition{'' if len(silent) == 1 else 's'} {', '.join(silent)}"
         reasons.append(

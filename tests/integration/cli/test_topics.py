@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from typing import Any
 
 import pytest
@@ -14,11 +15,34 @@ from paceline_cluster.testing import BlockingPaceline
 from paceline_node.settings.topic_config import KEYS
 
 pytestmark = pytest.mark.paceline(nodes=1)
+HANG_S = 120.0
 
 
 @pytest.fixture(autouse=True)
 def _nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
+
+
+@pytest.mark.paceline(nodes=3)
+def test_a_list_without_a_controller_says_that_it_may_be_out_of_date(
+    paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """LEADERLESS was 0 of topics whose leaders were dead, and nothing was said of it."""
+    paceline.create_topic("orders", partitions=3)
+    listing = ["topic", "list", "--output", "json", "--bootstrap", paceline.addresses("native")[0]]
+    assert cli.main(listing) == Exit.OK
+    assert capsys.readouterr().err == ""
+    paceline.kill(1)
+    paceline.kill(2)
+    deadline = time.monotonic() + HANG_S
+    while not (told := _listed(listing, capsys)):
+        assert time.monotonic() < deadline, "node 0 knows a controller for as long as it is told"
+    assert told.startswith("there is no controller, so leaders and replicas in sync may be others ")
+
+
+def _listed(listing: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.main(listing) == Exit.OK
+    return capsys.readouterr().err
 
 
 def test_topics_are_made_described_and_deleted_together(

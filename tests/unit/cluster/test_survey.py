@@ -15,7 +15,12 @@ from paceline.types import NodeId
 from paceline.wire.native.data import BrokerInfo, StatusReply
 from paceline.wire.native.standings import HealthFinding, RangeStanding
 from paceline_cluster import processes, readiness
-from paceline_cluster.cli.survey_report import health_data, health_tables
+from paceline_cluster.cli.survey_report import (
+    health_data,
+    health_tables,
+    status_data,
+    status_tables,
+)
 from paceline_cluster.errors import NodeEnded
 from paceline_cluster.launch import Children
 from paceline_cluster.processes import ProcessState
@@ -62,7 +67,12 @@ def test_nodes_that_do_not_tell_whoever_asks_run_all_the_same() -> None:
     closed = [replace(_view(n, None, error="may not"), is_closed=True) for n in range(3)]
     seen = Survey(tuple(closed))
     assert seen.is_closed()
-    assert not seen.is_healthy()
+    assert seen.is_healthy() is None, "it is not known"
+    assert status_data(None, seen)["healthy"] is None
+    *_, counts, _ = status_tables(None, seen)
+    assert counts.rows == [(None, *["unknown"] * 5)]
+    assert Survey((closed[0], _view(1))).is_healthy() is None
+    assert Survey((closed[0], _view(1, None))).is_healthy() is False
     assert [view.state for view in seen.nodes] == ["no-access"] * 3
     [first, *_] = seen.reasons()
     assert first == (
@@ -188,6 +198,57 @@ def test_lost_ranges_are_named_by_node_and_those_given_up_hurt_nobody() -> None:
 def test_counts_come_from_the_newest_metadata() -> None:
     seen = _survey(replace(ALL_WELL, leaderless_count=9, image_offset=3))
     assert seen.is_ready()
+
+
+def _dead(node: int, process: ProcessState = ProcessState.STOPPED) -> NodeView:
+    return replace(_view(node, None), process=process)
+
+
+ALONE = replace(ALL_WELL, leading_count=11, controller=NodeId(-1))
+LED = replace(ALL_WELL, leading_count=11)
+OTHERS_FENCED = replace(
+    LED,
+    leaderless_count=2,
+    brokers=(LED.brokers[0], *(BrokerInfo(NodeId(node), (), fenced=True) for node in (1, 2))),
+)
+
+
+@pytest.mark.parametrize(
+    ("views", "count"),
+    [
+        ((_view(0, ALONE), _dead(1), _dead(2)), 6),
+        ((_view(0, LED), _dead(1), _dead(2, ProcessState.SUSPENDED)), 6),
+        ((_view(0, OTHERS_FENCED), _dead(1), _dead(2)), 2),
+        ((_view(0, OTHERS_FENCED), _view(1, None), _view(2, None)), 2),
+        ((_view(0, LED), _view(1, None), _view(2, None)), None),
+        ((_view(0, ALONE), _view(1, None), _dead(2)), None),
+        ((_view(0, LED), _view(1), _view(2, None)), 0),
+        ((_view(0, LED), _view(1, LED), _view(2, LED)), 0),
+        ((_dead(0),), None),
+    ],
+)
+def test_partitions_whose_leaders_are_dead_have_none(
+    views: tuple[NodeView, ...], count: int | None
+) -> None:
+    """LEADERLESS was 0 for as long as the metadata had not heard of a node's end."""
+    seen = Survey(views)
+    assert seen.leaderless() == count
+    assert status_data(None, seen)["leaderless_partitions"] == count
+    told = [each for each in seen.reasons() if "without leader" in each]
+    assert bool(told) == bool(count)
+
+
+async def test_leaders_that_do_not_lead_yet_are_waited_for(autojump_clock: object) -> None:
+    """'up' showed LEADS 0 of every node."""
+    leading = [0, 3, 6]
+
+    async def look() -> Survey:
+        status = replace(ALL_WELL, leading_count=leading.pop(0))
+        return _survey(status, status, status)
+
+    none = replace(ALL_WELL, leading_count=0)
+    seen = await wait_in_sync(look, _survey(none, none, none))
+    assert [view.status.leading_count for view in seen.nodes if view.status] == [6, 6, 6]
 
 
 def test_no_controller_anywhere() -> None:
