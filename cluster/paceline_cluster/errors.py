@@ -24,6 +24,7 @@ class Exit(enum.IntEnum):
     UNAVAILABLE = 69
     BUG = 70
     TIMEOUT = 75
+    NO_PERMISSION = 77
     CONFIGURATION = 78
     INTERRUPTED = 130
 

@@ -32,6 +32,7 @@ _EXITS = {
     Exit.UNAVAILABLE: "Unreachable, or refused because of the present state; may succeed later.",
     Exit.BUG: "A bug.",
     Exit.TIMEOUT: "Not done in time.",
+    Exit.NO_PERMISSION: "Refused: who asks lacks the right, or is not let in.",
     Exit.CONFIGURATION: "A setting, a scenario or a port keeps it from starting.",
     Exit.INTERRUPTED: "Ctrl-C.",
 }

@@ -31,6 +31,7 @@ _BAD_DATA = frozenset(
     }
 )
 _TIMEOUT = frozenset({ErrorCode.REQUEST_TIMED_OUT})
+_NO_PERMISSION = frozenset({ErrorCode.AUTHENTICATION_FAILED, ErrorCode.AUTHORIZATION_FAILED})
 _BUG = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
 
 
@@ -38,7 +39,8 @@ def exit_code_for(error: BaseException) -> Exit:
     """The exit code for a failure that ends a command.
 
     What the broker refuses because of its state (no leader, too few replicas, no connection) is
-    UNAVAILABLE: the same command may succeed later.
+    UNAVAILABLE: the same command may succeed later. What is refused because of who asks is
+    NO_PERMISSION: it will not succeed until somebody gives the right.
     """
     if isinstance(error, ClusterError):
         return error.exit_code
@@ -58,6 +60,8 @@ def _for_code(code: ErrorCode) -> Exit:
         return Exit.CONFIGURATION
     if code in _TIMEOUT:
         return Exit.TIMEOUT
+    if code in _NO_PERMISSION:
+        return Exit.NO_PERMISSION
     if code in _BAD_DATA:
         return Exit.DATA
     if code in _BUG:

@@ -54,7 +54,8 @@ def health(
     printer: Printer,
 ) -> int:
     """Say whether the cluster is healthy: all nodes answer, a controller is known, every
-    partition is led and has all its replicas in sync. Exit code 69 when it is not.
+    partition is led and has all its replicas in sync. Exit code 69 when it is not, 77 when nodes do
+    not tell who asks.
 
     Ranges of offsets that a node's disk lost are named with what becomes of them: 'damaged',
     'repairing', 'incomplete' where a partition has no leader and the replica is behind, or
@@ -69,6 +70,8 @@ def health(
     seen = trio.run(_wait_healthy, ref, timeout) if exit_when_healthy else trio.run(look, ref)
     data = health_data(seen)
     printer.result(data, *health_tables(data))
+    if data["healthy"] is None:
+        return Exit.NO_PERMISSION
     return Exit.OK if data["healthy"] else Exit.UNAVAILABLE
 
 

@@ -38,7 +38,7 @@ def test_a_certificate_that_nobody_trusts_is_told_with_what_makes_it_trusted(
 ) -> None:
     [address] = paceline.addresses("native")
     words = ["topic", "list", "--bootstrap", f"tls://{address}"]
-    assert cli.main(words) == Exit.UNAVAILABLE
+    assert cli.main(words) == Exit.NO_PERMISSION
     said = capsys.readouterr().err
     assert f"paceline: tls://{address}: the node's certificate is not trusted: " in said
     assert f"\nname who signs it: tls://{address}?authority=FILE, " in said

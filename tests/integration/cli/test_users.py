@@ -43,7 +43,7 @@ def test_life_of_a_user(
     weaker = ("--mechanism", "SCRAM-SHA-256", "--iterations", "4096")
     assert data("create", "alice", *given) == {"name": "alice", "result": "created"}
     plain, address = address, f"tcp://{address}?username=alice&password_file={tmp_path}/nope"
-    refused = run("list", code=Exit.UNAVAILABLE)
+    refused = run("list", code=Exit.NO_PERMISSION)
     assert f"the password file {tmp_path}/nope: no such file or directory\n" in refused
     address = f"tcp://{plain}?{login}"
     assert "exists already" in run("create", "alice", *given, code=Exit.DATA)

@@ -187,11 +187,11 @@ async def test_the_command_line(tmp_path, capsys: pytest.CaptureFixture[str]) ->
         assert [each["name"] for each in shown()] == ["ord"]
         await run("delete", "--principal", "ann", *root, code=Exit.USAGE)
         await run("delete", "--yes", *root, code=Exit.USAGE)
-        await run("list", "--bootstrap", site.address("eve"), code=Exit.UNAVAILABLE)
+        await run("list", "--bootstrap", site.address("eve"), code=Exit.NO_PERMISSION)
         assert "eve may not describe cluster" in capsys.readouterr().err
         mine = ("create", "--principal", "eve", "--operation", "read", "--topic", "orders")
         eve = ("--bootstrap", site.address("eve"))
-        await run(*mine, *eve, code=Exit.UNAVAILABLE)
+        await run(*mine, *eve, code=Exit.NO_PERMISSION)
         assert "--principal eve --operation alter --cluster" in capsys.readouterr().err
         await run("create", "--principal", "eve", "--operation", "alter", "--cluster", *root)
         await run(*mine, *eve)

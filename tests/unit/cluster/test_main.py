@@ -9,6 +9,7 @@ import click
 import pytest
 
 from paceline.errors import (
+    AuthenticationFailed,
     AuthorizationFailed,
     ConfigurationError,
     ConnectionLost,
@@ -98,6 +99,8 @@ def test_exit_codes(
         (TransactionNotFound("t"), Exit.DATA),
         (ConnectionLost("t"), Exit.UNAVAILABLE),
         (NotEnoughReplicas("t"), Exit.UNAVAILABLE),
+        (AuthorizationFailed("t"), Exit.NO_PERMISSION),
+        (AuthenticationFailed("t"), Exit.NO_PERMISSION),
         (RequestTimedOut("t"), Exit.TIMEOUT),
         (ConfigurationError("t"), Exit.CONFIGURATION),
         (InternalError("t"), Exit.BUG),
