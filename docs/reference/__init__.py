@@ -19,6 +19,7 @@ from docs.reference import (
     python_api,
     settings,
     topic_settings,
+    units,
 )
 
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -26,6 +27,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/json.md": outputs.page,
     "reference/settings.md": settings.page,
     "reference/topic-settings.md": topic_settings.page,
+    "reference/units.md": units.page,
     "reference/limits.md": limits.page,
     "reference/metrics.md": metrics.page,
     "reference/errors.md": errors.page,

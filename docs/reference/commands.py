@@ -14,6 +14,8 @@ from paceline_cluster.cli.main import paceline
 _INTRO = """
 Made from the commands themselves: what `paceline COMMAND --help` says, on one page.
 
+*SECONDS* may have a unit: `--timeout 5m` ([times and sizes](units.md)).
+
 Commands with a result take `--output json` or `yaml` ([what they print](json.md)). What went wrong
 stands on standard error behind `paceline:`, and in the exit code ([which ones there
 are](errors.md)).

@@ -15,7 +15,8 @@ Made from the node's settings tree: what `paceline node settings` prints, as tab
 
 A value comes, later ones winning, from the defaults, the TOML file, variables such as
 `PACELINE_LOG__SEGMENT_BYTES` (for `log.segment_bytes`), and flags (`paceline node run --set
-log.segment_bytes=1048576`). `paceline up --set KEY=VALUE` writes it into the file of every node
+log.segment_bytes=1048576`). Times and sizes may have [units](units.md): `log.retention_ms = "7d"`,
+`--set log.segment_bytes=64MiB`. `paceline up --set KEY=VALUE` writes it into the file of every node
 that it makes. Unknown keys and values out of bounds are errors, all of them named at once, and end
 a node with exit code 78.
 

@@ -8,10 +8,8 @@ from paceline_node.settings.topic_config import KEYS, ConfigKey
 _INTRO = """
 Made from the table by which the controller checks them. Set them with `paceline topic create NAME
 --config KEY=VALUE` or `paceline topic alter NAME --config KEY=VALUE`, or with a Kafka admin
-client. The command takes times with `ms`, `s`, `m` (or `min`), `h`, `d` or `w` behind the number
-and sizes with `B`, `KiB`, `MiB`, `GiB` or `TiB` (in short `K`, `M`, `G`, `T`; `KB`, `MB`, `GB`,
-`TB` are powers of 1000): `retention.ms=7d`, `retention.bytes=10GiB`. The cluster keeps milliseconds
-and bytes, and other clients say those.
+client. The command takes times and sizes [with units](units.md): `retention.ms=7d`,
+`retention.bytes=10GiB`. The cluster keeps milliseconds and bytes, and other clients say those.
 
 What is not set for a topic comes from the node's [settings](settings.md) where those have it, and
 else is the default here. `paceline topic describe NAME` shows what holds, and where each setting is

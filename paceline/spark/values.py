@@ -7,16 +7,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from paceline import units
 from paceline.spark.errors import OptionError
 from paceline.types import TopicPartition, is_valid_topic_name
 
 T = TypeVar("T")
 Offsets = dict[TopicPartition, int]
-
-_SIZE = re.compile(r"(\d+)\s*([kmg]?)(i?b)?\Z", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h)?\Z", re.IGNORECASE)
-_MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
 def boolean(name: str, text: str) -> bool:
@@ -39,19 +35,22 @@ def number(name: str, text: str, *, least: int = 1) -> int:
 
 
 def size(name: str, text: str) -> int:
-    """Bytes: a whole number, or one with k, m, g (powers of 1024)."""
-    found = _SIZE.match(text.strip())
-    if found is None or int(found[1]) == 0:
-        raise OptionError(f"paceline: {name}={text!r}: expected bytes, for example 4194304 or 4m")
-    return int(found[1]) * _UNITS[found[2].lower()]
+    """Bytes, with units or without (``paceline.units``), and not none."""
+    try:
+        found = units.size(text)
+    except ValueError as error:
+        raise OptionError(f"paceline: {name}={text!r}: {error}") from None
+    if not found:
+        raise OptionError(f"paceline: {name}={text!r}: expected {units.BYTES}")
+    return found
 
 
 def duration_ms(name: str, text: str) -> int:
-    """Milliseconds: a number, or one with ms, s, m, h (Spark's 15m)."""
-    found = _DURATION.match(text.strip())
-    if found is None:
-        raise OptionError(f"paceline: {name}={text!r}: expected a duration, for example 15m")
-    return int(found[1]) * _MILLISECONDS[(found[2] or "ms").lower()]
+    """Milliseconds, with units or without (``paceline.units``)."""
+    try:
+        return units.milliseconds(text)
+    except ValueError as error:
+        raise OptionError(f"paceline: {name}={text!r}: {error}") from None
 
 
 def one_of(name: str, text: str, choices: Mapping[str, T]) -> T:

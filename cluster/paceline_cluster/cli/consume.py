@@ -30,6 +30,7 @@ from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.signals import on_signals
 from paceline_cluster.cli.start_positions import FORMS, parse_place
 from paceline_cluster.cli.topic_names import TopicNames, regex_option
+from paceline_cluster.cli.units import Seconds
 from paceline_cluster.errors import BadInput
 
 Render = Callable[[ConsumedBatch, int | None], tuple[bytes, int]]
@@ -95,7 +96,7 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str | None) -> P
 )
 @click.option(
     "--session-timeout",
-    type=click.FloatRange(0.1, 1800),
+    type=Seconds(0.1, 1800),
     show_default=str(SESSION_TIMEOUT_S),
     metavar="SECONDS",
     help="With --group: how long the group waits for a member that is not heard of.",

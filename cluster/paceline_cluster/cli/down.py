@@ -15,6 +15,7 @@ from paceline_cluster import launch, profiles, state
 from paceline_cluster.cli.find_cluster import Address, cluster_options, find
 from paceline_cluster.cli.options import STOP_TIMEOUT_S
 from paceline_cluster.cli.output import Printer, output_option
+from paceline_cluster.cli.units import Seconds
 from paceline_cluster.errors import BadState
 from paceline_cluster.shutdown import stop_cluster
 from paceline_cluster.state import ClusterState
@@ -22,7 +23,9 @@ from paceline_cluster.state import ClusterState
 
 @click.command()
 @cluster_options
-@click.option("--timeout", type=float, default=STOP_TIMEOUT_S, show_default=True)
+@click.option(
+    "--timeout", type=Seconds(), default=STOP_TIMEOUT_S, show_default=True, metavar="SECONDS"
+)
 @output_option
 def down(
     directory: Path | None, bootstrap: tuple[Address, ...], timeout: float, printer: Printer

@@ -12,6 +12,7 @@ import click
 from paceline.errors import ConfigurationError
 from paceline.values import dataclass
 from paceline_cluster import profiles, state
+from paceline_cluster.cli.units import Seconds
 from paceline_cluster.errors import NoSuchCluster, Refused
 from paceline_cluster.state import ClusterState
 
@@ -150,7 +151,7 @@ def client_options(function: Callable[..., Any]) -> Callable[..., Any]:
     which is in what :func:`find` returns."""
     function = click.option(
         "--connect-timeout",
-        type=click.FloatRange(min=0),
+        type=Seconds(),
         default=CONNECT_TIMEOUT_S,
         show_default=True,
         metavar="SECONDS",

@@ -16,6 +16,7 @@ from paceline_cluster.cli.survey_report import (
     status_data,
     status_tables,
 )
+from paceline_cluster.cli.units import Seconds
 from paceline_cluster.errors import Exit, TooLate
 from paceline_cluster.survey import Survey, survey, survey_addresses
 
@@ -44,7 +45,7 @@ def status(directory: Path | None, bootstrap: tuple[Address, ...], printer: Prin
 @click.option(
     "--exit-when-healthy", is_flag=True, help="Wait until it is, at most --timeout seconds."
 )
-@click.option("--timeout", type=float, default=60.0, show_default=True, metavar="SECONDS")
+@click.option("--timeout", type=Seconds(), default=60.0, show_default=True, metavar="SECONDS")
 @output_option
 def health(
     directory: Path | None,

@@ -17,6 +17,7 @@ from paceline_cluster.cli.options import STOP_TIMEOUT_S
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.partitions import at_once_option, carried_out
 from paceline_cluster.cli.session import with_client
+from paceline_cluster.cli.units import Seconds
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.replica_plan import Move
 
@@ -34,7 +35,7 @@ def _show(data: dict[str, Any], printer: Printer) -> None:
 @click.command()
 @_number
 @click.option("--force", is_flag=True, help="Also where a partition has no leader then.")
-@click.option("--timeout", type=float, default=DRAIN_S, show_default=True, metavar="SECONDS")
+@click.option("--timeout", type=Seconds(), default=DRAIN_S, show_default=True, metavar="SECONDS")
 @client_options
 @output_option
 def drain(
@@ -83,7 +84,7 @@ def revive(
 @at_once_option
 @click.option(
     "--timeout",
-    type=click.FloatRange(0),
+    type=Seconds(),
     metavar="SECONDS",
     help="Stop waiting for moves then, and say what is left and why.",
 )

@@ -19,6 +19,7 @@ from paceline_cluster.cli.complete import complete_nodes, complete_topics
 from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
+from paceline_cluster.cli.units import Seconds
 from paceline_cluster.errors import BadInput, Refused
 from paceline_cluster.moving import Result, Standing
 from paceline_cluster.replica_plan import Move, ReplicaPlan
@@ -121,7 +122,7 @@ async def planned(client: Client, topics: Sequence[str], leaving: Sequence[NodeI
 @at_once_option
 @click.option(
     "--timeout",
-    type=click.FloatRange(0),
+    type=Seconds(),
     metavar="SECONDS",
     help="Stop waiting then, and say what is left and why; what has begun goes on.",
 )

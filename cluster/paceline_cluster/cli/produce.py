@@ -38,6 +38,7 @@ from paceline_cluster.cli.session import client_of
 from paceline_cluster.cli.signals import on_signals
 from paceline_cluster.cli.start_positions import parse_time
 from paceline_cluster.cli.topic_names import those_in_other_case
+from paceline_cluster.cli.units import Seconds
 from paceline_cluster.errors import BadInput, Exit
 from paceline_cluster.refused import what_to_do
 
@@ -143,7 +144,7 @@ class _File(click.Path):
 @click.option("--no-create", is_flag=True, help="Fail when the topic does not exist.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(low_open=True),
     default=120.0,
     show_default=True,
     metavar="SECONDS",

@@ -6,13 +6,13 @@ import re
 import time
 from datetime import UTC, datetime
 
+from paceline import units
 from paceline.client import Position
 
-TIMES = "a time such as 2026-01-31T12:00:00Z, or -2h (also s, m, d) for two hours ago"
+TIMES = "a time such as 2026-01-31T12:00:00Z, or -2h (also s, m, d, w) for two hours ago"
 FORMS = f"start, end, an offset, -N (the last N of each partition), @MS, {TIMES}"
 
-_AGO = re.compile(r"-([0-9]{1,9})([smhd])", re.ASCII)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_AGO = re.compile(r"-([0-9.]+ ?[a-zA-Z]+)")
 
 
 def parse_place(text: str) -> Position:
@@ -50,7 +50,7 @@ def parse_time(text: str) -> int:
 
 def _milliseconds(text: str) -> int:
     if ago := _AGO.fullmatch(text):
-        return int((time.time() - int(ago[1]) * _SECONDS[ago[2]]) * 1000)
+        return int(time.time() * 1000) - units.milliseconds(ago[1])
     when = datetime.fromisoformat(text)
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)

@@ -1,41 +1,28 @@
-"""Sizes and times of a topic's settings as people write them, ``7d`` or ``10GiB``.
+"""Sizes and times on the command line, with units (``paceline.units``).
 
-The cluster keeps whole numbers of milliseconds and bytes, as Kafka does: what is made of them here
-is told by ``topic alter`` and ``topic describe``.
+The cluster keeps whole numbers of milliseconds and bytes, as Kafka does: what is made of a topic's
+settings here is told by ``topic alter`` and ``topic describe``.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
-_NUMBER = re.compile(r"(\d{1,19}(?:\.\d{1,9})?) ?([a-zA-Z]+)")
-_WHOLE = re.compile(r"-?\d{1,19}")
-_SECOND = 1000
-_TIMES = {
-    "ms": 1,
-    "s": _SECOND,
-    "m": 60 * _SECOND,
-    "min": 60 * _SECOND,
-    "h": 3600 * _SECOND,
-    "d": 86_400 * _SECOND,
-    "w": 7 * 86_400 * _SECOND,
-}
-_SIZES = {
-    "b": 1,
-    **{
-        unit: 1024**power
-        for power, letter in enumerate("kmgt", start=1)
-        for unit in (letter, f"{letter}ib")
-    },
-    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", start=1)},
-}
-_UNITS = {
-    "ms": (_TIMES, "ms, or a number with ms, s, m, h, d or w: 7d"),
-    "bytes": (_SIZES, "bytes, or a number with B, KiB, MiB, GiB or TiB: 10GiB"),
-}
+import click
+
+from paceline import units
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[float]
+else:
+    _ParamType = click.ParamType  # generic in newer versions only
+
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_READERS = {"ms": units.milliseconds, "bytes": units.size}
 UNITS_HELP = (
-    "Times take ms, s, m, h, d and w (retention.ms=7d), sizes B, KiB, MiB, GiB and TiB "
+    "Times take ms, s, m, h, d and w (retention.ms=7d), sizes KB, MB, GB and KiB, MiB, GiB "
     "(retention.bytes=10GiB)"
 )
 
@@ -45,14 +32,38 @@ def plain(name: str, value: str) -> str:
     from paceline_node.settings.topic_config import KEYS
 
     key = KEYS.get(name)
-    if key is None or key.unit not in _UNITS or _WHOLE.fullmatch(value):
+    if key is None or key.unit not in _READERS or _WHOLE.fullmatch(value):
         return value
-    factors, expected = _UNITS[key.unit]
-    found = _NUMBER.fullmatch(value)
-    factor = None if found is None else factors.get(found[2].lower())
-    if found is None or factor is None:
-        raise ValueError(f"{name}={value}: expected {expected}")
-    number = Decimal(found[1]) * factor
-    if number != number.to_integral_value():
-        raise ValueError(f"{name}={value}: is no whole number of {key.unit}")
-    return str(int(number))
+    try:
+        return str(_READERS[key.unit](value))
+    except ValueError as error:
+        raise ValueError(f"{name}={value}: {error}") from None
+
+
+class Seconds(_ParamType):
+    """A time between bounds; a bare number is seconds."""
+
+    name = "seconds"
+
+    def __init__(self, low: float = 0, high: float = math.inf, *, low_open: bool = False) -> None:
+        self._low = low
+        self._high = high
+        self._low_open = low_open
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """From text, or the option's default."""
+        try:
+            found = units.seconds(value) if isinstance(value, str) else float(value)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+        if not self._low <= found <= self._high or (self._low_open and found == self._low):
+            self.fail(f"{value} is not {self._bounds()}", param, ctx)
+        return found
+
+    def _bounds(self) -> str:
+        least = "more than" if self._low_open else "at least"
+        if self._high == math.inf:
+            return f"{least} {self._low:g} s"
+        return f"{self._low:g} to {self._high:g} s"

@@ -22,6 +22,7 @@ from paceline_cluster.cli.complete_settings import complete_node_settings
 from paceline_cluster.cli.find_cluster import DIRECTORY_VARIABLE, overruled
 from paceline_cluster.cli.options import STOP_TIMEOUT_S, VOTERS_HELP, parse_settings
 from paceline_cluster.cli.output import Printer, output_option
+from paceline_cluster.cli.units import Seconds
 from paceline_cluster.errors import Refused
 from paceline_cluster.launch import Children
 from paceline_cluster.processes import ProcessState
@@ -83,7 +84,7 @@ class UpOptions:
     help="For a new cluster: encrypt everything, with certificates made for it alone.",
 )
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; it runs on.")
-@click.option("--timeout", type=float, default=60.0, show_default=True, metavar="SECONDS")
+@click.option("--timeout", type=Seconds(), default=60.0, show_default=True, metavar="SECONDS")
 @output_option
 def up(
     nodes: int | None,

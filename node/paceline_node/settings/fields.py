@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
+from paceline import units
 from paceline.values import dataclass
 from paceline_node.settings.address_rules import AddressRule
 from paceline_node.settings.addresses import BootstrapPeer, Listener
@@ -17,6 +19,8 @@ T = TypeVar("T")
 _SPEC = "setting"
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
+_PLAIN = re.compile(r"-?[0-9_.]+")
+_UNITS = {"ms": units.milliseconds, "bytes": units.size}
 
 
 class BadValue(Exception):
@@ -71,6 +75,17 @@ def convert(kind: Any, spec: Spec, value: object) -> object:
     if isinstance(result, int | float):
         _check_bounds(result, spec)
     return result
+
+
+def in_units(unit: str, value: object) -> object:
+    """A time (``ms``) or size (``bytes``) that is written with a unit as the number that it means;
+    anything else as it is. Raises BadValue."""
+    if not isinstance(value, str) or unit not in _UNITS or _PLAIN.fullmatch(value.strip()):
+        return value
+    try:
+        return _UNITS[unit](value)
+    except ValueError as error:
+        raise BadValue(f"{error}, found {value!r}") from None
 
 
 def bounds_text(kind: Any, spec: Spec) -> str:

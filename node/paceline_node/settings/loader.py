@@ -2,8 +2,8 @@
 
 Environment: ``PACELINE_LOG__SEGMENT_BYTES`` sets ``log.segment_bytes``, ``PACELINE_LISTENERS`` the
 listeners; the FLUX_ names of ``aliases.py`` come below them. Flags: ``log.segment_bytes=1048576``.
-Lists are TOML arrays, or text with commas. Each value is converted leaf by leaf, so that every bad
-one is reported, each with where it came from.
+Lists are TOML arrays, or text with commas; times and sizes may have units (``"7d"``). Each value is
+converted leaf by leaf, so that every bad one is reported, each with where it came from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paceline.scram import SASL_MECHANISMS
 from paceline.values import dataclass
 from paceline_node.settings.addresses import ClientAuth, Listener, ListenerKind
 from paceline_node.settings.aliases import read_aliases
-from paceline_node.settings.fields import BadValue, Spec, convert, spec_of
+from paceline_node.settings.fields import BadValue, Spec, convert, in_units, spec_of
 from paceline_node.settings.tree import Settings, Timing
 
 PREFIX = "PACELINE_"
@@ -45,6 +45,14 @@ class Leaf:
     kind: Any
     spec: Spec
     default: object
+
+    @property
+    def unit(self) -> str:
+        """What it is a number of, as its name says: ``ms``, ``bytes``, or nothing of that kind."""
+        name = self.key.rpartition(".")[2]
+        if name.endswith("_ms"):
+            return "ms"
+        return "bytes" if "_bytes" in name else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +172,7 @@ def _converted(
             values[key] = leaf.spec.local if timing is Timing.LOCAL else leaf.default
             continue
         try:
-            values[key] = convert(leaf.kind, leaf.spec, entry.value)
+            values[key] = convert(leaf.kind, leaf.spec, in_units(leaf.unit, entry.value))
         except BadValue as error:
             problems.append(f"invalid {entry.name}: {error} ({entry.source})")
             continue

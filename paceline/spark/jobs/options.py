@@ -47,7 +47,15 @@ class Finder:
         return self._finds()
 
 
-_SHORT_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_SHORT_UNITS = {
+    "ms": "milliseconds",
+    "s": "seconds",
+    "min": "minutes",
+    "m": "minutes",
+    "h": "hours",
+    "d": "days",
+    "w": "weeks",
+}
 _UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week")
 _PART = re.compile(rf"(\d+) *({'|'.join(_SHORT_UNITS)}|(?:{'|'.join(_UNITS)})s?)(?![a-z]) *")
 

@@ -28,7 +28,15 @@ def test_places(text: str, expected: Position) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("-90s", 90), ("-5m", 300), ("-2h", 7200), ("-1d", 86_400)]
+    ("text", "seconds"),
+    [
+        ("-90s", 90),
+        ("-5m", 300),
+        ("-2h", 7200),
+        ("-1d", 86_400),
+        ("-1w", 604_800),
+        ("-1.5 h", 5400),
+    ],
 )
 def test_how_long_ago(text: str, seconds: int) -> None:
     before = time.time()
@@ -39,7 +47,7 @@ def test_how_long_ago(text: str, seconds: int) -> None:
     assert parse_place("-99999999d") == Position.since(0)
 
 
-@pytest.mark.parametrize("text", ["", "soon", "--5", "5-", "@", "@-1", "٣", "-1w", "-h", "2h"])
+@pytest.mark.parametrize("text", ["", "soon", "--5", "5-", "@", "@-1", "٣", "-1x", "-h", "2h"])
 def test_what_is_no_place(text: str) -> None:
     with pytest.raises(ValueError, match="is no place in a topic: give start, end"):
         parse_place(text)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from docs.reference.commands import commands
 from paceline_cluster.cli.main import main
-from paceline_cluster.cli.units import plain
+from paceline_cluster.cli.units import Seconds, plain
 from paceline_cluster.errors import Exit
 from paceline_node.settings.topic_config import KEYS
 
@@ -52,8 +53,12 @@ def test_what_has_no_unit_is_left_to_the_cluster() -> None:
         ("retention.ms", "1GiB", "expected ms, or a number with ms, s, m, h, d or w: 7d"),
         ("retention.ms", "", "expected ms"),
         ("retention.ms", "0.0001s", "is no whole number of ms"),
-        ("retention.bytes", "10d", "expected bytes, or a number with B, KiB, MiB, GiB or TiB"),
-        ("retention.bytes", "1.5", "expected bytes"),
+        (
+            "retention.bytes",
+            "10d",
+            "expected bytes, or a number with B, KB, MB, GB, TB, KiB, Mi",
+        ),
+        ("retention.bytes", "1.5", "is no whole number of bytes"),
     ],
 )
 def test_others_are_told_what_is_expected(
@@ -63,6 +68,35 @@ def test_others_are_told_what_is_expected(
         plain(name, value)
     assert main(["topic", "create", "t", "--config", f"{name}={value}"]) == Exit.USAGE
     assert f"{name}={value}: " in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["health", "--timeout", "5m"], Exit.DATA, "no cluster is selected"),
+        (["health", "--timeout", "7x"], Exit.USAGE, "expected seconds, or a number with ms, s, m"),
+        (["consume", "t", "--group", "g", "--session-timeout", "1h"], Exit.USAGE, "0.1 to 1800 s"),
+        (["produce", "t", "--timeout", "0"], Exit.USAGE, "is not more than 0 s"),
+        (["produce", "t", "--timeout", "1.5h"], Exit.DATA, "no cluster is selected"),
+        (["topic", "list", "--connect-timeout", "500ms"], Exit.DATA, "no cluster is selected"),
+        (["topic", "list", "--connect-timeout", "-1"], Exit.USAGE, "expected seconds"),
+        (["consume", "t", "--from", "-1w"], Exit.DATA, "no cluster is selected"),
+    ],
+)
+def test_times_of_options(
+    words: list[str], code: Exit, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were bare seconds."""
+    assert main(words) == code
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_options_of_times_all_take_units() -> None:
+    """What is measured in SECONDS is read by the one parser."""
+    for path, command, _ in commands():
+        for each in command.params:
+            if each.metavar == "SECONDS":
+                assert isinstance(each.type, Seconds), f"{path} {each.name}"
 
 
 def test_every_setting_of_a_size_or_time_takes_them() -> None:

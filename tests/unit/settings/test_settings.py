@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import FrozenInstanceError, fields, is_dataclass
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from paceline.errors import ConfigurationError
+from paceline.units import BYTES, MILLISECONDS
 from paceline_node.settings import (
     BootstrapPeer,
     InvalidSettings,
@@ -69,7 +70,7 @@ def test_everything_wrong_is_told_at_once_with_its_source(tmp_path: Path) -> Non
         [
             f"unknown setting log.segmnt_ms, did you mean log.segment_ms? ({file})",
             f"unknown setting flsh.mode, did you mean flush.mode? ({file})",
-            f"invalid log.segment_bytes: expected a whole number, found 'big' ({file})",
+            f"invalid log.segment_bytes: expected {BYTES}, found 'big' ({file})",
             (
                 "invalid PACELINE_FLUSH__MODE: expected one of group, batch, interval, none, "
                 "found 'sometimes' (environment)"
@@ -101,7 +102,12 @@ def test_unknown_variables_with_our_form_are_errors_and_others_are_not_ours() ->
     [
         ("[log]\nsegment_bytes = true\n", "expected a whole number, found True"),
         ("[log]\nsegment_bytes = 1.5\n", "expected a whole number, found 1.5"),
-        ("[flush]\nlinger_ms = 'nan'\n", "expected a number, found 'nan'"),
+        ("[flush]\nlinger_ms = 'nan'\n", f"expected {MILLISECONDS}, found 'nan'"),
+        ("[metrics]\nper_partition = '5d'\n", "expected true or false, found '5d'"),
+        ("[log]\nretention_ms = '7x'\n", f"expected {MILLISECONDS}, found '7x'"),
+        ("[log]\nsegment_bytes = '1.5'\n", "expected a whole number, found '1.5'"),
+        ("[log]\nretention_ms = '0.5ms'\n", "is no whole number of ms, found '0.5ms'"),
+        ("[topics]\npartitions = '3k'\n", "expected a whole number, found '3k'"),
         ("[v1]\nforward_produce = 'perhaps'\n", "expected true or false, found 'perhaps'"),
         ("[node]\nrack = 7\n", "expected text, found int"),
         ("[node]\ndata_dir = []\n", "expected text, found list"),
@@ -113,6 +119,28 @@ def test_unknown_variables_with_our_form_are_errors_and_others_are_not_ours() ->
 def test_values_of_the_wrong_kind(tmp_path: Path, toml: str, expected: str) -> None:
     (problem,) = problems(file=write(tmp_path, toml))
     assert expected in problem
+
+
+def test_times_and_sizes_have_units_wherever_they_are_written(tmp_path: Path) -> None:
+    """They were whole numbers in files, variables and --set, and had units in --config only."""
+    file = write(tmp_path, "[log]\nretention_ms = '1w'\nsegment_bytes = '64 MiB'\n")
+    environ = {
+        "PACELINE_LOG__RETENTION_BYTES": "10GB",
+        "PACELINE_LOG__COMPACTION_BYTES_PER_S": "1m",
+    }
+    found = load(file=file, environ=environ, flags=["log.segment_ms=1.5h", "flush.linger_ms=0.5"])
+    assert (found.log.retention_ms, found.log.segment_bytes) == (7 * 86_400_000, 64 * 2**20)
+    assert (found.log.retention_bytes, found.log.compaction_bytes_per_s) == (10**10, 2**20)
+    assert (found.log.segment_ms, found.flush.linger_ms) == (5_400_000, 0.5)
+    assert load(flags=["log.retention_ms=-1", "log.segment_bytes=1_048_576"]).log == replace(
+        Settings().log, retention_ms=-1, segment_bytes=2**20
+    )
+
+
+def test_every_time_and_size_takes_units() -> None:
+    for leaf in leaves():
+        is_one = leaf.key.endswith(("_ms", "_bytes", "_bytes_max", "_bytes_per_s"))
+        assert bool(leaf.unit) == is_one, leaf.key
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
