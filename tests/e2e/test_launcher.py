@@ -131,7 +131,7 @@ def test_a_closed_cluster_is_started_by_who_has_not_logged_in(
     assert json.loads(started.stdout)["nodes"][0]["state"] == "no-access"
     stray.run("node", "stop", "0")
     stray.run("node", "restart", "0")
-    refused = stray.run("health", exit_code=69).stdout.decode()
+    refused = stray.run("health", exit_code=77).stdout.decode()
     assert "PACELINE_CLIENT_USERNAME" in refused
     login = {
         "PACELINE_CLIENT_USERNAME": "ops",
