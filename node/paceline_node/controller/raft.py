@@ -72,7 +72,16 @@ class Raft:
         """``known_commit``: how far a former process knew this log to be committed. ``wall_ms``: a
         clock, in milliseconds since 1970, that terms are taken from where nothing better is known
         (RAFT 2.6)."""
-        self.state = NodeState(me, cluster_id, log, hard_state, timing, limits, known_commit)
+        self.state = NodeState(
+            me,
+            cluster_id,
+            log,
+            hard_state,
+            timing,
+            limits,
+            known_commit,
+            life=1 + rng.getrandbits(63),
+        )
         self.leadership: Leader | None = None
         self._rng = rng
         self._wall_ms = wall_ms
@@ -82,7 +91,6 @@ class Raft:
         self._ballot = Ballot(wall_ms, _FRESH_HEARTBEATS * heartbeat_ms)
         self._campaign = VoteKind.PRE
         self._self_vote_sequence = 0
-        self._settled = False
         self._assembly = SnapshotAssembly()
         self._redraw_timeout()
         self._handlers: dict[type[RaftMessage], Callable[[Any], None]] = {
@@ -133,13 +141,16 @@ class Raft:
             self.leadership.tick()
             if not self.leadership.has_quorum():
                 self._become_follower(state.term, None)
+            elif self.leadership.must_ask_anew():
+                self._become_follower(state.term, None)
+                self.campaign()
             return
         if self._elapsed >= self._timeout:
             self.campaign()
         elif state.role in (Role.PRE_CANDIDATE, Role.CANDIDATE) and self._is_retry_tick():
             self._ask_for_votes()
             if state.role is Role.PRE_CANDIDATE:
-                self._count_vote(state.me, self._own_grant())
+                self._count_vote(state.me, state.word())
 
     def quiet_ticks(self) -> int:
         """How many ticks it takes, at least 1, to the next one that may do anything: whoever feeds
@@ -171,7 +182,7 @@ class Raft:
         """Effects up to this sequence number are on stable storage."""
         self.state.log.confirm(sequence)
         if self.state.role is Role.CANDIDATE and sequence >= self._self_vote_sequence:
-            self._count_vote(self.state.me, self._own_grant())
+            self._count_vote(self.state.me, self.state.word())
         if self.leadership is not None:
             self.leadership.advance_commit()
 
@@ -215,13 +226,13 @@ class Raft:
             return
         is_sure = self._ballot.knows_every_term(self.config)
         if kind is VoteKind.FORCED:
-            is_sure = self._own_grant() is Grant.SURE
+            is_sure = state.word() is Grant.SURE
         self._ballot.begin(self.config, after_pre_votes=kind is VoteKind.REAL)
         self._campaign = kind
         if kind is VoteKind.PRE:
             state.role = Role.PRE_CANDIDATE
             self._ask_for_votes()
-            self._count_vote(state.me, self._own_grant())
+            self._count_vote(state.me, state.word())
             return
         state.role = Role.CANDIDATE
         term = state.term + 1
@@ -261,18 +272,7 @@ class Raft:
         """Tell a deposed leader, or a node that fell behind, which term it is."""
         state = self.state
         if isinstance(message, Append | SnapshotChunk):
-            state.send_after_persist(
-                AppendResponse(
-                    sender=state.me,
-                    to=message.sender,
-                    term=state.term,
-                    ok=False,
-                    match=0,
-                    reject_index=0,
-                    hint=0,
-                    round=0,
-                )
-            )
+            state.answer(message.sender, ok=False)
         elif isinstance(message, VoteRequest) and message.kind is VoteKind.PRE:
             self._answer_vote(message, granted=False)
 
@@ -345,7 +345,7 @@ class Raft:
         state = self.state
         if state.role is not Role.PRE_CANDIDATE or request.term != state.term + 1:
             return False
-        if self._own_grant() is Grant.WAITS and self._ballot.has_majority(self.config):
+        if state.word() is Grant.WAITS and self._ballot.has_majority(self.config):
             return False  # who asks may need to wait for nobody
         mine = (state.log.last_term, state.log.last_index, -state.me.node)
         return mine > (request.last_term, request.last_index, -request.sender.node)
@@ -354,7 +354,7 @@ class Raft:
         state = self.state
         pre_granted = granted and request.kind is VoteKind.PRE
         term = request.term if pre_granted else state.term
-        grant = self._own_grant() if granted else Grant.REFUSED
+        grant = state.word() if granted else Grant.REFUSED
         state.send_after_persist(VoteResponse(state.me, request.sender, term, request.kind, grant))
 
     def _on_vote_response(self, response: VoteResponse) -> None:
@@ -382,19 +382,12 @@ class Raft:
         elif ballot.is_won(config):
             self._become_leader()
 
-    def _own_grant(self) -> Grant:
-        """How far this member's own word is to be trusted."""
-        patience_ticks = self.state.timing.patience_ticks
-        if self._settled or not patience_ticks:
-            return Grant.SURE
-        return Grant.WAITS if self.state.now_tick < patience_ticks else Grant.UNSURE
-
     def _become_leader(self) -> None:
         state = self.state
-        self._settled = True
+        state.settle()
         state.role = Role.LEADER
         state.leader = state.me
-        self.leadership = Leader(state)
+        self.leadership = Leader(state, has_waited=self._ballot.has_waited)
 
     def _resign(self, leadership: Leader) -> None:
         """Removed from the voters: pass leadership on, so that nobody has to wait for a timeout."""
@@ -427,6 +420,8 @@ class Raft:
                 self._reject(message)  # it may yet show that it has all of it, or has not
             return
         self._follow(message.sender)
+        if message.sure_life == state.life:
+            state.settle()
         is_compacted = message.prev_index < state.log.base_index or message.prev_index == 0
         if message.prev_index < state.commit and is_compacted:
             self._accept(message, state.commit)
@@ -443,8 +438,6 @@ class Raft:
             state.append(entry)
         match = message.prev_index + len(message.entries)
         state.commit_to(min(message.commit, match))
-        if state.commit >= message.commit and state.log.term_at(message.commit) == message.term:
-            self._settled = True
         self._accept(message, match)
 
     def _turns_away(self, leader: MemberId, apart: Apart | None, shown: bool) -> bool:
@@ -461,34 +454,17 @@ class Raft:
         return True
 
     def _accept(self, message: Append, match: int) -> None:
-        state = self.state
-        state.send_after_persist(
-            AppendResponse(
-                sender=state.me,
-                to=message.sender,
-                term=state.term,
-                ok=True,
-                match=match,
-                reject_index=0,
-                hint=0,
-                round=message.round,
-            )
-        )
+        self.state.answer(message.sender, ok=True, match=match, confirms=message.round)
 
     def _reject(self, message: Append) -> None:
         state = self.state
-        hint = state.log.hint(message.prev_index, message.prev_term)
-        state.send_after_persist(
-            AppendResponse(
-                sender=state.me,
-                to=message.sender,
-                term=state.term,
-                ok=False,
-                match=0,
-                reject_index=message.prev_index,
-                hint=max(hint, state.commit),
-                round=message.round,
-            )
+        hint = max(state.log.hint(message.prev_index, message.prev_term), state.commit)
+        state.answer(
+            message.sender,
+            ok=False,
+            reject_index=message.prev_index,
+            hint=hint,
+            confirms=message.round,
         )
 
     def _on_append_response(self, message: AppendResponse) -> None:
@@ -508,11 +484,11 @@ class Raft:
         if state.apart is None:
             self._follow(chunk.sender)
         if chunk.index <= state.commit:
-            self._confirm_match(chunk.sender, state.commit)
+            state.answer(chunk.sender, ok=True, match=state.commit)
             return
         if state.log.term_at(chunk.index) == chunk.snapshot_term:
             state.commit_to(chunk.index)
-            self._confirm_match(chunk.sender, chunk.index)
+            state.answer(chunk.sender, ok=True, match=chunk.index)
             return
         if chunk.total > state.limits.snapshot_bytes:
             raise RemoteProtocolError(f"snapshot of {chunk.total} bytes from {chunk.sender}")
@@ -531,19 +507,4 @@ class Raft:
             return
         self._follow(chunk.sender)
         state.install(snapshot)
-        self._confirm_match(chunk.sender, snapshot.index)
-
-    def _confirm_match(self, leader: MemberId, match: int) -> None:
-        state = self.state
-        state.send_after_persist(
-            AppendResponse(
-                sender=state.me,
-                to=leader,
-                term=state.term,
-                ok=True,
-                match=match,
-                reject_index=0,
-                hint=0,
-                round=0,
-            )
-        )
+        state.answer(chunk.sender, ok=True, match=snapshot.index)

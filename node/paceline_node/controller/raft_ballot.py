@@ -69,6 +69,11 @@ class Ballot:
         is sure, or everybody grants it, just now."""
         return self._is_majority(config, _SURE) or self._is_unanimous(config)
 
+    @property
+    def has_waited(self) -> bool:
+        """Whether the election rests on voters that are not sure, and has waited for the others."""
+        return self._counted is _LATE
+
     def is_won(self, config: Config) -> bool:
         """Whether a majority votes for it, as sure as the pre-votes were at least: who is less so
         may have forgotten what it knew, and for whom it voted."""

@@ -5,6 +5,8 @@ One object per leadership; it dies with it. Rules: RAFT 3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from paceline.errors import InvalidRequest, NotController, Throttled
 from paceline.values import dataclass
 from paceline_node.controller.raft_membership import check_change
@@ -15,10 +17,15 @@ from paceline_node.controller.raft_messages import (
     SnapshotResponse,
     TimeoutNow,
 )
-from paceline_node.controller.raft_progress import Mode, Progress, has_majority, majority_index
+from paceline_node.controller.raft_progress import Mode, Progress, has_majority, trusted_index
 from paceline_node.controller.raft_snapshot import SnapshotTransfer, encode_snapshot
 from paceline_node.controller.raft_state import NodeState
+from paceline_node.controller.raft_trust import Trust
 from paceline_node.controller.raft_types import Config, Entry, EntryKind, MemberId, ReadReady
+
+_MANY_VOTERS = 5
+"""Among so many a candidate may win yet with the vote of a member that has forgotten it, though a
+majority follows another leader. So all are asked before that member is sure (RAFT 2.9)."""
 
 
 @dataclass(slots=True)
@@ -40,8 +47,10 @@ class _Read:
 class Leader:
     """State that exists only while this member leads."""
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: NodeState, *, has_waited: bool) -> None:
+        """``has_waited``: the election rested on members that are not sure (RAFT 2.9)."""
         self._state = state
+        self._has_waited = has_waited
         self.progress: dict[MemberId, Progress] = {}
         self._handover: _Handover | None = None
         self._round = 0
@@ -102,6 +111,7 @@ class Leader:
                 self.progress[member] = Progress(
                     next=state.log.last_index + 1,
                     heard_tick=state.now_tick,
+                    trust=Trust(suffices_late=self._has_waited),
                     round_target=state.log.last_index,
                 )
 
@@ -143,7 +153,8 @@ class Leader:
                 return
             progress.next += len(entries)
             progress.inflight.append(progress.next - 1)
-        if progress.mode is Mode.REPLICATE and progress.sent_commit < self._state.commit:
+        has_news = progress.sent_commit < self._state.commit or progress.trust.has_news()
+        if progress.mode is Mode.REPLICATE and has_news:
             self._send_append(member, progress, ())
 
     def _send_append(
@@ -165,6 +176,7 @@ class Leader:
                 prev_term=prev_term,
                 commit=state.commit,
                 round=self._round,
+                sure_life=progress.trust.tell(),
                 entries=entries,
             )
         )
@@ -243,9 +255,8 @@ class Leader:
         progress = self._heard(message.sender)
         if progress is None:
             return
-        if message.round > progress.acked_round:
-            progress.acked_round = message.round
-            self._finish_reads()
+        progress.acked_round = max(progress.acked_round, message.round)
+        self._note_trust(progress.trust, message)
         if not message.ok:
             progress.rejected(message.reject_index, message.hint)
             return
@@ -259,15 +270,20 @@ class Leader:
         progress.note_round(log.last_index, self._state.limits.learner_lag)
         self.advance_commit()
 
+    def _note_trust(self, trust: Trust, message: AppendResponse) -> None:
+        """An answer came; of a process that started just now, it is asked for by a round."""
+        trust.note(message)
+        if trust.needs_round():
+            trust.begin(self._round + 1)
+            self._begin_round()
+        elif self._reads or trust.is_open():
+            self._finish_rounds()
+
     def advance_commit(self) -> None:
         """Commit what a majority of the voters has on stable storage, this member included, if
         it is of this term; older entries are committed by what follows them."""
         state = self._state
-        matches = [
-            state.log.stable_index if voter == state.me else self.progress[voter].match
-            for voter in state.log.config.voter_ids
-        ]
-        index = majority_index(matches)
+        index = self._agreed(state.log.stable_index, lambda progress: progress.match)
         if index <= state.commit or state.log.term_at(index) != state.term:
             return
         for entry in state.log.slice(max(state.commit + 1, self.term_start), index + 1):
@@ -276,6 +292,18 @@ class Leader:
         for context in self._early_reads:
             self.read_index(context)
         self._early_reads.clear()
+
+    def _agreed(self, mine: int, theirs: Callable[[Progress], int]) -> int:
+        """How far enough voters agree: a majority whose word counts, or all of them."""
+        state = self._state
+        return trusted_index(
+            [
+                (mine, True)
+                if voter == state.me
+                else (theirs(self.progress[voter]), self.progress[voter].trust.counts())
+                for voter in state.log.config.voter_ids
+            ]
+        )
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -313,10 +341,24 @@ class Leader:
 
         A refused connection does not count here: the process may be back before its time is up.
         """
+        return self._have_majority(lambda progress: True)
+
+    def must_ask_anew(self) -> bool:
+        """Whether nothing will be committed, but an election may be won: the members that are heard
+        are no majority without those that may have forgotten a newer leader, and are patient no
+        more. In a term that goes far ahead it is certain who leads (RAFT 2.9)."""
+        return not self._have_majority(lambda progress: progress.trust.counts()) and (
+            self._have_majority(lambda progress: progress.trust.would_be_elected_with())
+        )
+
+    def _have_majority(self, counts: Callable[[Progress], bool]) -> bool:
+        """Whether so many voters were heard within the minimum election timeout; itself."""
         state = self._state
         oldest = state.now_tick - state.timing.election_ticks
         heard = {
-            member for member, progress in self.progress.items() if progress.heard_tick > oldest
+            member
+            for member, progress in self.progress.items()
+            if progress.heard_tick > oldest and counts(progress)
         }
         return has_majority(heard | {state.me}, state.log.config.voter_ids)
 
@@ -332,22 +374,27 @@ class Leader:
         if not self.term_is_committed():
             self._early_reads.append(context)
             return
+        self._reads.append(_Read(context, self._round + 1, self._state.commit))
+        self._begin_round()
+
+    def _begin_round(self) -> None:
+        """Ask everybody whether this is still the leader."""
         self._round += 1
-        self._reads.append(_Read(context, self._round, self._state.commit))
         for member, progress in self.progress.items():
             self._send_append(member, progress, ())
-        self._finish_reads()
+        self._finish_rounds()
 
-    def _finish_reads(self) -> None:
-        if not self._reads:
-            return
+    def _finish_rounds(self) -> None:
+        """End what waits for a round that enough voters have answered."""
         state = self._state
-        acked = majority_index(
-            [
-                self._round if voter == state.me else self.progress[voter].acked_round
-                for voter in state.log.config.voter_ids
-            ]
-        )
+        acked = self._agreed(self._round, lambda progress: progress.acked_round)
+        voters = state.log.config.voter_ids
+        by_all = acked
+        if len(voters) >= _MANY_VOTERS:
+            others = [self.progress[voter].acked_round for voter in voters - {state.me}]
+            by_all = min(others)
+        for progress in self.progress.values():
+            progress.trust.confirmed(acked, by_all, state.log.last_index)
         while self._reads and self._reads[0].round <= acked:
             read = self._reads.pop(0)
             state.effects.reads.append(ReadReady(read.context, read.index))

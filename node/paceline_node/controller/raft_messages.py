@@ -16,9 +16,10 @@ and goes on by kind:
 
     1 VOTE              u8 vote kind (0 pre, 1 real, 2 forced), u64 last index, u64 last term
     2 VOTE_RESPONSE     u8 vote kind, u8 grant (0 refused, 1 sure, 2 unsure, 3 waits)
-    3 APPEND            u64 prev index, u64 prev term, u64 commit, u64 round, u32 count,
-                        count x (u64 term, u8 entry kind, u32 size, size bytes)
-    4 APPEND_RESPONSE   u8 ok, u64 match, u64 reject index, u64 hint, u64 round
+    3 APPEND            u64 prev index, u64 prev term, u64 commit, u64 round, u64 sure life,
+                        u32 count, count x (u64 term, u8 entry kind, u32 size, size bytes)
+    4 APPEND_RESPONSE   u8 ok, u64 match, u64 reject index, u64 hint, u64 round,
+                        u64 life, u8 word (1 sure, 2 unsure, 3 waits)
     5 SNAPSHOT          u64 index, u64 term, u64 total size, u32 CRC-32C of all, u64 offset, bytes
     6 SNAPSHOT_RESPONSE u64 index, u64 next offset
     7 TIMEOUT_NOW       (nothing)
@@ -50,9 +51,9 @@ class VoteKind(enum.IntEnum):
 
 
 class Grant(enum.IntEnum):
-    """An answer, and how far to trust it: a process that has not caught up with any leader yet may
-    stand on a disk that went back in time (RAFT 2.6). WAITS: it started just now, and a voter that
-    knows more may come back; UNSURE: it started a while ago."""
+    """An answer, and how far to trust it: a process whose leader has not been confirmed since it
+    started may stand on a disk that went back in time (RAFT 2.6). WAITS: it started just now, and a
+    voter that knows more may come back; UNSURE: it started a while ago."""
 
     REFUSED = 0
     SURE = 1
@@ -87,12 +88,14 @@ class VoteResponse(RaftMessage):
 @dataclass(frozen=True, slots=True)
 class Append(RaftMessage):
     """Entries behind (prev_index, prev_term); none = heartbeat. ``round`` numbers the leader's
-    read confirmations."""
+    confirmations. ``sure_life``: the process of the receiver that may be sure from now on; 0:
+    nothing is said."""
 
     prev_index: int
     prev_term: int
     commit: int
     round: int
+    sure_life: int
     entries: tuple[Entry, ...] = ()
 
 
@@ -100,13 +103,16 @@ class Append(RaftMessage):
 class AppendResponse(RaftMessage):
     """``ok``: the sender's log equals the leader's up to ``match`` and is on stable storage.
     Otherwise ``reject_index`` repeats the prev_index and ``hint`` is the sender's guess where the
-    logs may agree."""
+    logs may agree. ``life`` tells the sender's process from earlier ones on the same disk; ``word``
+    says how far to trust it."""
 
     ok: bool
     match: int
     reject_index: int
     hint: int
     round: int
+    life: int
+    word: Grant
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +153,9 @@ class _Kind(enum.IntEnum):
 _HEAD = struct.Struct(">B16si16si16sQ")
 _VOTE = struct.Struct(">BQQ")
 _VOTE_RESPONSE = struct.Struct(">BB")
-_APPEND = struct.Struct(">QQQQI")
+_APPEND = struct.Struct(">QQQQQI")
 _ENTRY = struct.Struct(">QBI")
-_APPEND_RESPONSE = struct.Struct(">BQQQQ")
+_APPEND_RESPONSE = struct.Struct(">BQQQQQB")
 _SNAPSHOT = struct.Struct(">QQQIQ")
 _SNAPSHOT_RESPONSE = struct.Struct(">QQ")
 
@@ -167,8 +173,8 @@ def _body(message: RaftMessage) -> tuple[_Kind, bytes]:
     match message:
         case Append():
             return _Kind.APPEND, _append_body(message)
-        case AppendResponse(_, _, _, ok, match, reject_index, hint, round_):
-            packed = _APPEND_RESPONSE.pack(ok, match, reject_index, hint, round_)
+        case AppendResponse(_, _, _, ok, match, reject_index, hint, round_, life, word):
+            packed = _APPEND_RESPONSE.pack(ok, match, reject_index, hint, round_, life, word)
             return _Kind.APPEND_RESPONSE, packed
         case VoteRequest(_, _, _, kind, last_index, last_term):
             return _Kind.VOTE, _VOTE.pack(kind, last_index, last_term)
@@ -191,6 +197,7 @@ def _append_body(message: Append) -> bytes:
             message.prev_term,
             message.commit,
             message.round,
+            message.sure_life,
             len(message.entries),
         )
     ]
@@ -238,7 +245,7 @@ def _decode_vote_response(head: Head, body: memoryview) -> RaftMessage:
 
 
 def _decode_append(head: Head, body: memoryview) -> RaftMessage:
-    prev_index, prev_term, commit, round_, count = _APPEND.unpack_from(body)
+    prev_index, prev_term, commit, round_, sure_life, count = _APPEND.unpack_from(body)
     position = _APPEND.size
     if count * _ENTRY.size > len(body) - position:
         raise ValueError(f"{count} entries do not fit in {len(body)} bytes")
@@ -253,12 +260,14 @@ def _decode_append(head: Head, body: memoryview) -> RaftMessage:
         position += size
     if position != len(body):
         raise ValueError(f"{len(body) - position} bytes behind the last entry")
-    return Append(*head, prev_index, prev_term, commit, round_, tuple(entries))
+    return Append(*head, prev_index, prev_term, commit, round_, sure_life, tuple(entries))
 
 
 def _decode_append_response(head: Head, body: memoryview) -> RaftMessage:
-    ok, match, reject_index, hint, round_ = _APPEND_RESPONSE.unpack(body)
-    return AppendResponse(*head, _flag(ok), match, reject_index, hint, round_)
+    ok, match, reject_index, hint, round_, life, word = _APPEND_RESPONSE.unpack(body)
+    if word == Grant.REFUSED:
+        raise ValueError("an answer without a word")
+    return AppendResponse(*head, _flag(ok), match, reject_index, hint, round_, life, Grant(word))
 
 
 def _decode_snapshot(head: Head, body: memoryview) -> RaftMessage:

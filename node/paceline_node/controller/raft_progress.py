@@ -9,6 +9,7 @@ from dataclasses import field
 
 from paceline.values import dataclass
 from paceline_node.controller.raft_snapshot import SnapshotTransfer
+from paceline_node.controller.raft_trust import Trust
 from paceline_node.controller.raft_types import MemberId
 
 DENIALS = 3
@@ -35,6 +36,7 @@ class Progress:
 
     next: int
     heard_tick: int
+    trust: Trust
     mode: Mode = Mode.PROBE
     match: int = 0
     refused: bool = False
@@ -122,3 +124,12 @@ def majority_index(matches: Sequence[int]) -> int:
     if not matches:
         return 0
     return sorted(matches, reverse=True)[majority(len(matches)) - 1]
+
+
+def trusted_index(matches: Sequence[tuple[int, bool]]) -> int:
+    """The highest index that a majority of the voters has whose word counts, or every voter (RAFT
+    2.9). ``matches``: what each has, and whether its word counts."""
+    if not matches:
+        return 0
+    of_all = min(index for index, _ in matches)
+    return max(of_all, majority_index([index if counts else 0 for index, counts in matches]))

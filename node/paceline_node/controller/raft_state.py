@@ -7,7 +7,7 @@ from uuid import UUID
 from paceline.types import NodeId
 from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_log import RaftLog
-from paceline_node.controller.raft_messages import RaftMessage
+from paceline_node.controller.raft_messages import AppendResponse, Grant, RaftMessage
 from paceline_node.controller.raft_types import (
     Apart,
     Entry,
@@ -34,6 +34,7 @@ class NodeState:
         timing: RaftTiming,
         limits: RaftLimits,
         known_commit: int,
+        life: int,
     ) -> None:
         self.me = me
         self.cluster_id = cluster_id
@@ -51,6 +52,8 @@ class NodeState:
         self.apart: Apart | None = None
         """Why this member follows nobody: another history leads (RAFT 2.7)."""
         self.emitted = log.snapshot.index
+        self.life = life
+        self._is_settled = False
         self.now_tick = 0
         self.sequence = 0
         self.effects = Effects()
@@ -103,6 +106,32 @@ class NodeState:
     def send_after_persist(self, message: RaftMessage) -> None:
         self.effects.after_persist.append(message)
 
+    def answer(
+        self,
+        leader: MemberId,
+        *,
+        ok: bool,
+        match: int = 0,
+        reject_index: int = 0,
+        hint: int = 0,
+        confirms: int = 0,
+    ) -> None:
+        """Answer an Append or a snapshot, once all that was recorded before is stored."""
+        self.send_after_persist(
+            AppendResponse(
+                sender=self.me,
+                to=leader,
+                term=self.term,
+                ok=ok,
+                match=match,
+                reject_index=reject_index,
+                hint=hint,
+                round=confirms,
+                life=self.life,
+                word=self.word(),
+            )
+        )
+
     def next_sequence(self) -> int:
         """The number under which what is recorded now will be persisted."""
         return self.sequence + 1
@@ -132,6 +161,17 @@ class NodeState:
         return max(self.commit, self._known_commit)
 
     # --- facts -----------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """This process leads, or has all that its disk may have forgotten (RAFT 2.9)."""
+        self._is_settled = True
+
+    def word(self) -> Grant:
+        """How far this member is to be trusted."""
+        patience_ticks = self.timing.patience_ticks
+        if self._is_settled or not patience_ticks:
+            return Grant.SURE
+        return Grant.WAITS if self.now_tick < patience_ticks else Grant.UNSURE
 
     def is_voter(self) -> bool:
         return self.me in self.log.config.voter_ids

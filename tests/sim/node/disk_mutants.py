@@ -344,7 +344,7 @@ MUTANTS: Sequence[NodeMutant] = (
         "producer ids are handed out again",
         FORCED,
         _patch(force_quorum, "_records", _without_new_ids),
-        seed=3,
+        seed=66,
         foreign_clients=True,
     ),
     NodeMutant(

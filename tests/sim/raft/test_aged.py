@@ -1,10 +1,9 @@
-"""Seeded runs in which one member's disk goes back in time and all restart in any order; and rules
-broken, which seeds must find. PACELINE_SEEDS as in test_random.py, a quarter of them."""
+"""Seeded runs in which one member's disk goes back in time and all come back in any order; and
+rules broken, which seeds must find. PACELINE_SEEDS as in test_random.py, a quarter of them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +13,7 @@ from paceline_cluster.sim.raft.checks import Violation
 from paceline_node.controller import raft
 from paceline_node.controller.raft_ballot import Ballot
 from paceline_node.controller.raft_state import NodeState
+from paceline_node.controller.raft_trust import Trust
 
 SEEDS = max(1, int(os.environ.get("PACELINE_SEEDS", "200")) // 4)
 FIRST = int(os.environ.get("PACELINE_FIRST_SEED", "0"))
@@ -27,10 +27,10 @@ def test_an_old_disk() -> None:
         assert len(lossy) < len(worlds) / 2
 
 
-def is_caught(seeds: int, run: Callable[[int], object] = simulate_aged) -> bool:
-    for seed in range(seeds):
+def is_caught(seeds: int, *, first: int = 0) -> bool:
+    for seed in range(first, first + seeds):
         try:
-            run(seed)
+            simulate_aged(seed)
         except Violation:
             return True
     return False
@@ -59,4 +59,10 @@ def test_what_is_committed_is_forgotten_in_a_restart(monkeypatch: pytest.MonkeyP
 def test_terms_that_the_silent_have_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raft, "TERMS_AHEAD", 0)
     monkeypatch.setattr(node, "EPOCH_MS", -(10**12))
-    assert is_caught(SEEDS)
+    assert is_caught(SEEDS, first=50)
+
+
+def test_whoever_follows_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader was deposed in its sleep, and a voter has forgotten that."""
+    monkeypatch.setattr(Trust, "counts", lambda _: True)
+    assert is_caught(SEEDS, first=80)

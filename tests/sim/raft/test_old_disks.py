@@ -210,7 +210,7 @@ def test_a_term_that_is_given_out_twice_is_told_by_its_entries() -> None:
     entries = tuple(log.slice(last - 1, last + 1))
     prev = log.term_at(last - 2)
     assert prev is not None
-    append = Append(me, quorum.id(1), log.last_term, last - 2, prev, last, 0, entries)
+    append = Append(me, quorum.id(1), log.last_term, last - 2, prev, last, 0, 0, entries)
     quorum.do(1, lambda core: core.step(append))
     assert_stands_apart(quorum)
 

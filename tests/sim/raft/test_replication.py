@@ -11,6 +11,7 @@ from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import (
     Append,
     AppendResponse,
+    Grant,
     SnapshotChunk,
     SnapshotResponse,
 )
@@ -100,7 +101,7 @@ def test_commit_of_a_short_log_stops_at_what_it_has() -> None:
     quorum.elect(0)
     base = quorum[2].core.log.last_index
     message = Append(
-        quorum.id(0), quorum.id(2), 2, base, quorum[2].core.log.last_term, base + 50, 0
+        quorum.id(0), quorum.id(2), 2, base, quorum[2].core.log.last_term, base + 50, 0, 0
     )
     quorum.do(2, lambda core: core.step(message))
     assert quorum[2].commit == base
@@ -173,7 +174,7 @@ def aba_race(quorum: Script) -> int:
     leaders = {2: quorum.id(0), 3: quorum.id(1), 4: quorum.id(0)}
     old, other = Entry(2, 2, EntryKind.NOOP), Entry(2, 3, EntryKind.NOOP)
     for term, entries in ((2, (old,)), (3, (other,)), (4, (old, Entry(3, 4, EntryKind.NOOP)))):
-        message = Append(leaders[term], quorum.id(2), term, 1, 1, 1, 0, entries)
+        message = Append(leaders[term], quorum.id(2), term, 1, 1, 1, 0, 0, entries)
         quorum.do(2, lambda core, message=message: core.step(message))
     assert len(follower.pending) == 3
     quorum.persist(2, 1)
@@ -327,7 +328,8 @@ def test_snapshot_ends_by_an_append_response() -> None:
     quorum.deliver(lambda m: not isinstance(m, SnapshotChunk))
     assert progress(quorum, 0, 2).mode is Mode.SNAPSHOT
     last = quorum[0].core.log.last_index
-    answer = AppendResponse(quorum.id(2), quorum.id(0), 2, True, last, 0, 0, 0)
+    head = quorum.id(2), quorum.id(0), 2
+    answer = AppendResponse(*head, True, last, 0, 0, 0, 1, Grant.SURE)
     quorum.do(0, lambda core: core.step(answer))
     assert progress(quorum, 0, 2).mode is Mode.REPLICATE
 

@@ -32,9 +32,11 @@ HEAD = (A, B, 7)
 EXAMPLES: list[RaftMessage] = [
     VoteRequest(*HEAD, VoteKind.FORCED, 12, 6),
     VoteResponse(*HEAD, VoteKind.PRE, Grant.WAITS),
-    Append(*HEAD, 4, 2, 3, 9, (Entry(5, 2, EntryKind.NOOP), Entry(6, 7, EntryKind.RECORDS, b"x"))),
-    Append(*HEAD, 0, 0, 0, 0),
-    AppendResponse(*HEAD, False, 0, 9, 4, 2),
+    Append(
+        *HEAD, 4, 2, 3, 9, 0, (Entry(5, 2, EntryKind.NOOP), Entry(6, 7, EntryKind.RECORDS, b"x"))
+    ),
+    Append(*HEAD, 0, 0, 0, 0, 11),
+    AppendResponse(*HEAD, False, 0, 9, 4, 2, 77, Grant.WAITS),
     SnapshotChunk(*HEAD, 50, 6, 9, 0xFFFFFFFF, 3, b"chunk"),
     SnapshotResponse(*HEAD, 50, 3),
     TimeoutNow(*HEAD),
@@ -69,7 +71,7 @@ def appends(draw: st.DrawFn) -> Append:
     entries = tuple(
         Entry(first + 1 + i, term, kind, body) for i, (term, kind, body) in enumerate(data)
     )
-    return Append(*draw(heads), first, draw(u64), draw(u64), draw(u64), entries)
+    return Append(*draw(heads), first, *(draw(u64) for _ in range(4)), entries)
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda m: type(m).__name__)
@@ -133,7 +135,7 @@ def test_other_cluster_unknown_kind_bad_flag() -> None:
 
 
 def test_count_beyond_the_message_is_refused_before_reading() -> None:
-    data = bytearray(encode(Append(*HEAD, 0, 0, 0, 0), CLUSTER))
+    data = bytearray(encode(Append(*HEAD, 0, 0, 0, 0, 11), CLUSTER))
     data[-4:] = b"\xff\xff\xff\xff"
     with pytest.raises(RemoteProtocolError, match="do not fit"):
         decode(bytes(data), CLUSTER)

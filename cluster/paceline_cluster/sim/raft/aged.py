@@ -1,5 +1,6 @@
-"""One member's disk as it was some time ago; all others restart, or live on behind a cut, and come
-back in any order.
+"""One member's disk as it was some time ago; all others restart, are stopped for a while, or live
+on behind a cut, and come back in any order. A leader may hand over as it goes away, and who is back
+may start once more.
 
 Nobody can tell such a disk from within (controller/RAFT 2.6), so what was committed may be lost:
 where whoever has it stays away for longer than the others are patient. Never otherwise, and never
@@ -17,13 +18,22 @@ from paceline_cluster.sim.raft.node import Node
 from paceline_cluster.sim.raft.profile import Profile
 from paceline_cluster.sim.raft.world import World
 from paceline_node.controller.raft import Raft
-from paceline_node.controller.raft_types import Entry, RaftLimits, RaftTiming, Snapshot
+from paceline_node.controller.raft_types import Entry, MemberId, RaftLimits, RaftTiming, Snapshot
 
 ELECTION_TICKS = 6
 PATIENCE_TICKS = 4 * ELECTION_TICKS
 TICK_MS = 50.0
-LIVES_ON = 0.4
-"""How often a node that goes away only hears nobody."""
+WAYS = {"dies": 0.4, "is cut off": 0.35, "is stopped": 0.25}
+"""How nodes go away, and how often. Who is stopped, or cut off, may lead all the while in its own
+mind."""
+HANDS_OVER = 0.3
+AGAIN = 0.3
+"""How often who has come back starts once more."""
+SHORTLY = 0.4
+"""How often all come back within a moment."""
+_SHORTLY_MS = 150.0
+DEPOSED = 0.3
+"""How often the leader is stopped, and deposed without knowing it."""
 _HEARD_MS = 3 * ELECTION_TICKS * TICK_MS
 """After so long a process that runs has been asked, or has asked the others."""
 
@@ -53,10 +63,21 @@ class AgedChecker(Checker):
         self.lost: dict[int, Entry] = {}
 
     def on_leader(self, core: Raft) -> None:
-        if self._world.is_aged and self._lacks(core, self.last_committed):
+        if not self._world.is_aged:
+            super().on_leader(core)
+            return
+        if core.state.term < self.committed_in:
+            return  # its votes were long under way; it leads nobody, and may commit nothing
+        if self._lacks(core, self.last_committed):
             self._judge(core)
             self._fork(core)
         super().on_leader(core)
+
+    def holds(self, disks: dict[MemberId, Durable], member: MemberId, entry: Entry) -> bool:
+        """Also who held it, and had said so, before its disk went back."""
+        before = self._world.before
+        held = before is not None and before[0] == member and before[1].has(entry.index, entry.term)
+        return held or super().holds(disks, member, entry)
 
     def _lacks(self, core: Raft, index: int) -> bool:
         if index not in self.committed or index <= core.log.base_index:
@@ -92,12 +113,13 @@ class AgedWorld(World):
 
     def __init__(self, seed: int, *, core_type: type[Raft] = Raft) -> None:
         self.is_aged = False
+        self.before: tuple[MemberId, Durable] | None = None
+        """Who had which disk."""
         rng = random.Random(seed)
         super().__init__(seed, profile=aged_profile(rng), core_type=core_type)
         self.victim = rng.randrange(3)
         self._away = (self.victim + rng.randint(1, 2)) % 3
-        self._whole = 3 - self.victim - self._away
-        self._stopped: set[int] = set()
+        self._dead: set[int] = set()
         self._apart: set[int] = set()
         self._copy: Durable | None = None
         self.known: dict[int, int] = {}
@@ -106,11 +128,22 @@ class AgedWorld(World):
         copied = rng.uniform(2000, 5000)
         away = copied + rng.uniform(-500, 1500)
         down = max(copied, away) + rng.uniform(200, 3000)
-        waits = [rng.uniform(0, 3 * PATIENCE_TICKS * TICK_MS) for _ in "abc"]
-        self._lives_on = {number for number in (self._away, self._whole) if rng.random() < LIVES_ON}
+        longest = _SHORTLY_MS if rng.random() < SHORTLY else 3 * PATIENCE_TICKS * TICK_MS
+        self._backs = [down + rng.uniform(0, longest) for _ in "abc"]
+        self._ways = rng.choices(list(WAYS), list(WAYS.values()), k=3)
+        self._ways[self.victim] = "dies"
+        if rng.random() < HANDS_OVER:
+            self.later(away - rng.uniform(0, 4 * self.profile.delay_ms), self._hand_over)
         self.later(copied, self._take_copy)
-        self.later(away, self._leave, self._away)
-        self.later(down, self._age, waits)
+        if rng.random() < DEPOSED:
+            self.later(away, self._stop_the_leader, down)
+        else:
+            self.later(away, self._leave, self._away)
+        self.later(down, self._age)
+        for number, back in enumerate(self._backs):
+            if rng.random() < AGAIN:
+                again = back + rng.uniform(0, 2 * PATIENCE_TICKS * TICK_MS)
+                self.later(again, self._start_again, number)
 
     def make_checker(self, bootstrap: Snapshot) -> Checker:
         return AgedChecker(bootstrap, self)
@@ -121,15 +154,34 @@ class AgedWorld(World):
     def _take_copy(self) -> None:
         self._copy = deepcopy(self.nodes[self.victim].durable)
 
+    def _stop_the_leader(self, down: float) -> None:
+        """It goes on when the victim does, at once or nearly; the third comes later."""
+        leader = next((node.number for node in self.leaders()), self._away)
+        if leader != self.victim:
+            self._away = leader
+        third = 3 - self.victim - self._away
+        self._ways[self._away] = "is stopped"
+        self._backs[self.victim] = down + self.rng.uniform(0, _SHORTLY_MS)
+        self._backs[self._away] = down + self.rng.uniform(0, _SHORTLY_MS)
+        self._backs[third] = down + self.rng.uniform(2, 3 * PATIENCE_TICKS) * TICK_MS
+        self._leave(self._away)
+
+    def _hand_over(self) -> None:
+        self.transfer(self.nodes[self._away])
+
     def _leave(self, number: int) -> None:
-        """Die, or hear nobody any more."""
-        if number not in self._lives_on:
-            self._stopped.add(number)
-            if self.nodes[number].alive:
-                self.nodes[number].crash()
-            return
-        self._apart.add(number)
-        self._cut_off()
+        """Die, do nothing any more, or hear nobody."""
+        node = self.nodes[number]
+        way = self._ways[number]
+        if way == "dies":
+            self._dead.add(number)
+            if node.alive:
+                node.crash()
+        elif way == "is stopped":
+            node.paused_until = self._backs[number]
+        else:
+            self._apart.add(number)
+            self._cut_off()
 
     def _cut_off(self) -> None:
         for number in self._apart:
@@ -142,23 +194,33 @@ class AgedWorld(World):
         self._cut_off()
 
     def restart(self, node: Node, wipe: bool) -> None:
-        if node.number not in self._stopped and not node.alive:
+        if node.number not in self._dead and not node.alive:
             super().restart(node, wipe)
 
-    def _age(self, waits: list[float]) -> None:
+    def _age(self) -> None:
+        """The end of all. What the victim had said last is lost with it: nobody was to know that it
+        was said on a disk that would be forgotten."""
         self.quiet = True
         self.cuts.clear()
         for node in self.nodes.values():
+            node.resume()
             self._leave(node.number)
-            node.paused_until = 0.0
             self.known[node.number] = node.durable.known_commit
         victim = self.nodes[self.victim]
+        self.lose_messages_of(victim.id)
         assert self._copy is not None
+        self.before = victim.id, victim.durable
         victim.durable = self.disks[victim.id] = self._copy
         self.known[self.victim] = self._copy.known_commit
         self.is_aged = True
-        for node, wait in zip(self.nodes.values(), waits, strict=True):
-            self.later(wait, self._come_back, node)
+        for node, back in zip(self.nodes.values(), self._backs, strict=True):
+            self.later(back - self.now, self._come_back, node)
+
+    def _start_again(self, number: int) -> None:
+        node = self.nodes[number]
+        if node.alive:
+            node.crash()
+            self._come_back(node)
 
     def _come_back(self, node: Node) -> None:
         self.back_at[node.number] = self.now

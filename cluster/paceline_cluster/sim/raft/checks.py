@@ -81,11 +81,15 @@ class Checker:
         if entries and observed.core.is_leader:
             self._check_majority(observed, entries[-1], disks)
 
+    def holds(self, disks: dict[MemberId, Durable], member: MemberId, entry: Entry) -> bool:
+        """Whether it is on this member's disk."""
+        return member in disks and disks[member].has(entry.index, entry.term)
+
     def _check_majority(
         self, observed: Observed, entry: Entry, disks: dict[MemberId, Durable]
     ) -> None:
         voters = observed.core.config.voter_ids
-        holders = [v for v in voters if v in disks and disks[v].has(entry.index, entry.term)]
+        holders = [voter for voter in voters if self.holds(disks, voter, entry)]
         if len(holders) < majority(len(voters)):
             raise Violation(
                 f"{observed.core.state.me} commits {entry.index} of term {entry.term}, durable on "

@@ -62,6 +62,7 @@ class Node:
         self.life = 0
         self.alive = False
         self.paused_until = 0.0
+        self._clock = 0
         self.boot()
 
     @property
@@ -91,24 +92,30 @@ class Node:
         self.applied = self.durable.snapshot.index
         self.digest = world.digest_of(self.durable.snapshot)
         self.snapshot_index = self.applied
-        world.later(world.rng.uniform(0, 50), self.on_tick, self.life)
+        world.later(world.rng.uniform(0, 50), self.on_tick, self.life, self._clock)
 
     # --- inputs ----------------------------------------------------------------------------------
 
-    def on_tick(self, life: int) -> None:
+    def on_tick(self, life: int, clock: int) -> None:
         world = self.world
-        if life != self.life or not self.alive:
+        if life != self.life or not self.alive or clock != self._clock:
             return
         wait = world.profile.timing.tick_s * 1000 * world.rng.uniform(0.95, 1.05)
         if world.now < self.paused_until:
-            world.later(self.paused_until - world.now, self.on_tick, life)
+            world.later(self.paused_until - world.now, self.on_tick, life, clock)
             return
-        world.later(wait, self.on_tick, life)
+        world.later(wait, self.on_tick, life, clock)
         sleeps = self.core.quiet_ticks() > 1 and not self.core.is_leader
         self.core.tick()
         if sleeps:
             assert self.core.take_effects() is None, "a tick slept through had something to do"
         self.settle()
+
+    def resume(self) -> None:
+        """A pause ends before its time."""
+        self.paused_until = 0.0
+        self._clock += 1
+        self.world.later(0, self.on_tick, self.life, self._clock)
 
     def on_message(self, message: RaftMessage, life: int) -> None:
         if not self.alive:

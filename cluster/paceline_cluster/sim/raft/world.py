@@ -116,6 +116,15 @@ class World:
         if link not in self.cuts:
             node.on_message(message, node.life)
 
+    def lose_messages_of(self, sender: MemberId) -> None:
+        """What it said and nobody has heard yet is lost."""
+        self._heap = [
+            event
+            for event in self._heap
+            if not any(isinstance(it, RaftMessage) and it.sender == sender for it in event[3])
+        ]
+        heapq.heapify(self._heap)
+
     # --- workload --------------------------------------------------------------------------------
 
     def on_workload(self) -> None:
@@ -277,7 +286,7 @@ class World:
         self.cuts.clear()
         self.unwanted.clear()
         for node in list(self.nodes.values()):
-            node.paused_until = 0.0
+            node.resume()
         self.profile.propose_every_ms = 60.0
         self.run(self.now + 4000)
         self.cuts.clear()
