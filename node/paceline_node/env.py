@@ -24,6 +24,7 @@ import trio
 
 from paceline.values import dataclass
 from paceline_node.cluster_time import ClusterTime
+from paceline_node.threads import in_thread
 
 T = TypeVar("T")
 Bytes = bytes | bytearray | memoryview
@@ -269,7 +270,7 @@ class RealHost:
         return dict(os.environ)
 
     async def run_blocking(self, work: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(work, limiter=self._threads)
+        return await in_thread(work, self._threads)
 
     def exit(self, code: int) -> NoReturn:
         os._exit(code)

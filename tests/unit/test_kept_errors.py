@@ -72,10 +72,41 @@ def test_what_is_raised_is_not_held() -> None:
     assert [each for each in held if not each.startswith("app/process.py")] == []
 
 
-def test_the_rule_tells_them_apart() -> None:
+def _kept(function: ast.AST) -> Iterator[int]:
+    """Lines that put an error away as it was caught."""
+    for handler in ast.walk(function):
+        if isinstance(handler, ast.ExceptHandler) and handler.name:
+            for each in ast.walk(handler):
+                match each:
+                    case ast.Assign(value=ast.Name(id=name)) if name == handler.name:
+                        yield each.lineno
+                    case ast.Call(
+                        func=ast.Attribute(attr="append" | "setdefault"),
+                        args=[*_, ast.Name(id=name)],
+                    ) if name == handler.name:
+                        yield each.lineno
+
+
+def test_what_is_kept_is_bare() -> None:
+    kept = []
+    root = Path(paceline_node.__path__[0])
+    for path in root.rglob("*.py"):
+        for line in _kept(ast.parse(path.read_text())):
+            kept.append(f"{path.relative_to(root)}:{line}")
+    assert kept == []
+
+
+def test_the_rules_tell_them_apart() -> None:
     text = """
 def bad():
-    raise error
+    try:
+        pass
+    except ValueError as error:
+        kept = error
+        several[0] = error
+        several.append(error)
+        several.append(bare(error))
+    raise kept
 
 def good(kind):
     try:
@@ -88,5 +119,6 @@ def good(kind):
         raise other
     raise ValueError
 """
-    found = [list(_held_and_raised(each)) for each in _functions(ast.parse(text))]
-    assert found == [[3], []]
+    functions = list(_functions(ast.parse(text)))
+    assert [list(_held_and_raised(each)) for each in functions] == [[10], []]
+    assert [list(_kept(each)) for each in functions] == [[6, 7, 8], []]

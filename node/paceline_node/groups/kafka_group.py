@@ -56,8 +56,9 @@ class KafkaGroup:
     def __init__(self, key: GroupKey, coordinated: Coordinated) -> None:
         self.key = key
         self._context = coordinated.context
-        self._state = KafkaState(key, coordinated)
-        self._answers = Answers(self._wake)
+        state = self._state = KafkaState(key, coordinated)
+        context = self._context
+        self._answers = Answers(lambda: state.wake_at(context.now()))
         self._barrier = Barrier(self._context, self._state, self._answers)
         self._is_to_be_compared = False
         """Whether its leader may not know of partitions that its topics got."""

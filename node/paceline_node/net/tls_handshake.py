@@ -15,6 +15,8 @@ from typing import cast
 
 import trio
 
+from paceline_node.threads import in_thread
+
 _READ_BYTES = 16 * 1024
 _LAST_WORD_S = 1.0
 _NO_TLS = frozenset(
@@ -80,6 +82,10 @@ class Handshakes:
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise
+        finally:
+            # It keeps its own method, for a handshake that is done now, or never: a cycle, with
+            # all that OpenSSL has of the connection.
+            encrypted._handshook._afn = _no_more
         return encrypted
 
     async def _exchange_in_time(self, stream: trio.abc.Stream, between: _Between) -> None:
@@ -98,7 +104,7 @@ class Handshakes:
             wrong: ssl.SSLError | None = None
             is_done = False
             try:
-                is_done = await trio.to_thread.run_sync(between.step, limiter=self._limiter)
+                is_done = await in_thread(between.step, self._limiter)
             except ssl.SSLError as error:
                 wrong = error.with_traceback(None)
             await _send(stream, between)  # an alert that says why, too
@@ -151,6 +157,10 @@ class _Between:
         except ssl.SSLWantReadError:
             return False
         return True
+
+
+async def _no_more(*_: object) -> None:
+    raise AssertionError("one handshake was performed")
 
 
 def _never(text: str) -> None:

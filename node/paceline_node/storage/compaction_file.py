@@ -39,6 +39,7 @@ import msgpack
 from paceline.errors import CorruptMessage
 from paceline.values import dataclass
 from paceline.wire.checksum import crc32c
+from paceline_node.bare_errors import bare
 from paceline_node.env import Disk, is_full
 from paceline_node.storage import checkpoint, compacted_sizes
 from paceline_node.storage.compacted_sizes import Rewritten
@@ -178,7 +179,7 @@ async def _found(
             each = await _read(disk, f"{directory}/{name}", owner)
         except CorruptMessage as error:
             if bad is not None:
-                bad.append(error)
+                bad.append(bare(error))
         else:
             if each is not None:
                 found.append(each)

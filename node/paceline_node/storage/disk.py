@@ -19,6 +19,7 @@ import trio
 from paceline_node.env import Bytes, File, SyncFailed
 from paceline_node.storage.descriptors import Descriptors, is_short
 from paceline_node.storage.sync_threads import THREADS, SyncThreads
+from paceline_node.threads import in_thread
 
 _IOV_MAX = 1024  # buffers in one pwritev (Linux UIO_MAXIOV; macOS has the same)
 _READERS = 8  # threads for large or cold reads
@@ -89,9 +90,7 @@ class RealFile:
     async def read(self, size: int, position: int) -> bytes:
         descriptor = self.pin()
         try:
-            return await trio.to_thread.run_sync(
-                _pread, descriptor, size, position, limiter=self._readers
-            )
+            return await in_thread(partial(_pread, descriptor, size, position), self._readers)
         finally:
             self.unpin()
 

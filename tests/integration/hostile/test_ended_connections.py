@@ -9,18 +9,29 @@ from __future__ import annotations
 import gc
 import random
 import socket
+import ssl
 import struct
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from types import FrameType, FunctionType, MethodType
+from uuid import UUID
 
 import trio
 
+from paceline.wire.cursus.frames import framed
+from paceline.wire.segment import messages as m
+from paceline.wire.segment import pravega_messages as w
+from paceline.wire.segment.framing import encode
 from paceline_node.client_memory import Holding
 from paceline_node.net.connection_limit import Member
+from paceline_node.net.tls_handshake import Handshakes
+from tests.authority import Authority
+from tests.hostile import kafka, native, speech_coordinator, speech_kafka, speech_native
 from tests.hostile.speech import SPEECHES, Speech
 from tests.integration.node.machines import open_stream
 from tests.integration.node.nodes import HANG_S, RunningNode, V1Client, lone_node
@@ -36,7 +47,8 @@ PART_BYTES = 300_000
 """Of a message that never is whole: more than any protocol takes in at once."""
 LARGE_BYTES = 1000
 _ANSWER_S = 0.05
-_OURS = ("paceline.", "paceline_node.")
+_OURS = ("paceline.", "paceline_node.", "trio.SSLStream")
+BOMB_BYTES = 1_000_000
 Way = Callable[[Speech, trio.SocketStream], Awaitable[None]]
 
 
@@ -121,6 +133,11 @@ async def says_nothing(_: Speech, stream: trio.SocketStream) -> None:
     await listen(stream)
 
 
+async def says_nothing_more(speech: Speech, stream: trio.SocketStream) -> None:
+    await stream.send_all(speech.hello)
+    await listen(stream)
+
+
 async def has_its_answers(speech: Speech, stream: trio.SocketStream) -> None:
     talk = speech.cheap(random.Random(1))
     await stream.send_all(speech.hello + b"".join(next(talk) for _ in range(40)))
@@ -189,21 +206,22 @@ def lie(number: int) -> Way:
     return tells_a_lie
 
 
-WAYS: tuple[Way, ...] = (
+TOGETHER: tuple[Way, ...] = (
     says_nothing,
+    says_nothing_more,
     has_its_answers,
     goes_while_answers_come,
     resets_in_a_message,
     closes_in_a_message,
     stops_in_a_message,
-    is_ended_for_memory,
-    makes_room_for_another,
     takes_it_for_encrypted,
 )
+ALONE: tuple[Way, ...] = (is_ended_for_memory, makes_room_for_another)
+"""What ends all that there are."""
 
 
 async def one(node: RunningNode, speech: Speech, way: Way) -> None:
-    """A connection that ends in this way; returns when the node is done with it."""
+    """A connection that ends in this way."""
     stream = await open_stream(node.addresses[speech.listener])
     assert isinstance(stream, trio.SocketStream)
     with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -212,21 +230,150 @@ async def one(node: RunningNode, speech: Speech, way: Way) -> None:
             await stream.receive_some(1024)
         await way(speech, stream)
     await trio.aclose_forcefully(stream)
+
+
+async def left_by(node: RunningNode, speech: Speech, *ways: Way) -> dict[str, int]:
+    """What connections leave behind that end in these ways, at a time."""
+    with left_behind() as found:
+        async with trio.open_nursery() as nursery:
+            for way in ways:
+                nursery.start_soon(one, node, speech, way)
+        await ended()
+    return found
+
+
+async def judge(node: RunningNode, speech: Speech, *ways: Way) -> dict[str, dict[str, int]]:
+    """As :meth:`left_by`; where something is left, by whom."""
+    await left_by(node, speech, ways[0])  # the first one of a kind loads modules
+    left = {}
+    for some in (ways, *((each,) for each in ALONE)):
+        if found := await left_by(node, speech, *some):
+            left[f"{speech.name}, together"] = found
+            for way in some:
+                left[f"{speech.name} {way.__name__}"] = await left_by(node, speech, way)
+    return {who: found for who, found in left.items() if found}
+
+
+def waiting() -> Iterator[Speech]:
+    """Those of which a client may wait for something, waiting for it."""
+    writer, idle = UUID(int=1), "idle/s/0"
+    waits = {
+        "native": native.repeated_fetch("bait", 1, times=2, wait_ms=20_000),
+        "kafka": speech_kafka._newest(kafka.repeated_fetch("bait", 1, times=2, wait_ms=500)),
+        "coordinator": speech_coordinator._registration("g", "c", "bait", streams=1, kind=0),
+        "cursus": framed(b"STREAM topic=bait partition=0 group=g member=m offset=1"),
+        "segment": b"".join(
+            encode(each)
+            for each in (
+                m.CreateSegment(idle),
+                m.SetupAppend(writer, idle),
+                m.ReadSegment(idle, 0, 100),
+            )
+        ),
+        "segment-pravega": b"".join(
+            encode(each)
+            for each in (w.SetupAppend(1, writer, idle, ""), w.ReadSegment(idle, 0, 100, "", 2))
+        ),
+    }
+    waits["websocket"] = speech_native.message(waits["native"])
+    for speech in SPEECHES:
+        if speech.name in waits:
+            yield replace(speech, hello=speech.hello + waits[speech.name])
+
+
+async def prepare(node: RunningNode) -> None:
+    async with V1Client(node.v1) as client:
+        await client.ok("PRODUCE", "bait k:" + "x" * 100_000)
+        await client.ok("PRODUCE", "prey k:0")
     await ended()
+
+
+def ways_of(speech: Speech) -> Iterator[Way]:
+    return chain(TOGETHER, map(lie, range(len(speech.lies))))
 
 
 async def test_what_has_ended_is_gone(tmp_path: Path) -> None:
     left = {}
     async with lone_node(tmp_path, QUICK) as node:
-        async with V1Client(node.v1) as client:
-            await client.ok("PRODUCE", "bait k:" + "x" * 100_000)
-            await client.ok("PRODUCE", "prey k:0")
-        await ended()
+        await prepare(node)
         for speech in SPEECHES:
-            await one(node, speech, has_its_answers)  # the first one of a kind loads modules
-            for way in (*WAYS, *map(lie, range(len(speech.lies)))):
-                with left_behind() as found:
-                    await one(node, speech, way)
-                if found:
-                    left[speech.name, way.__name__] = found
-    assert not left, "\n".join(f"{where}: {found}" for where, found in left.items())
+            left |= await judge(node, speech, *ways_of(speech))
+    assert not left, left
+
+
+async def test_who_waited_is_gone(tmp_path: Path) -> None:
+    left = {}
+    async with lone_node(tmp_path, QUICK) as node:
+        await prepare(node)
+        for speech in SPEECHES:
+            await left_by(node, speech, has_its_answers)  # which makes the segments
+        for speech in waiting():
+            left |= await judge(node, speech, *ways_of(speech))
+    assert not left, left
+
+
+def says(words: bytes) -> Way:
+    async def says_it(speech: Speech, stream: trio.SocketStream) -> None:
+        await stream.send_all(speech.hello + words)
+        await stream.send_eof()
+        await listen(stream)
+
+    says_it.__name__ = f"says {words[:40]!r}"
+    return says_it
+
+
+async def test_what_was_refused_is_gone(tmp_path: Path) -> None:
+    """Also what threads refuse, which read what is large or compressed."""
+    left = {}
+    async with lone_node(tmp_path, QUICK) as node:
+        await prepare(node)
+        for speech in SPEECHES:
+            bombs = islice(speech.bombs(random.Random(3)), 10)
+            ways = [says(each) for each in bombs if len(each) < BOMB_BYTES]
+            if ways:
+                left |= await judge(node, speech, *ways)
+    assert not left, left
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+ENCRYPTED = ("v1", "http", "kafka")
+
+
+async def inside(address: tuple[str, int], context: ssl.SSLContext, speech: Speech) -> None:
+    """A part of a message within TLS, and then no more."""
+    stream = await open_stream(address)
+    assert isinstance(stream, trio.SocketStream)
+    handshakes = Handshakes(timeout_s=HANG_S)
+    encrypted = await handshakes.connect(stream, context)
+    with suppress(trio.BrokenResourceError):
+        await encrypted.send_all(part_of(speech))
+        await trio.sleep(_ANSWER_S)
+    reset(stream)
+    await ended()
+
+
+async def test_what_was_encrypted_is_gone(tmp_path: Path) -> None:
+    """And who was not, or was silent, where it is wanted."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("localhost", "127.0.0.1")
+    flags = {
+        **QUICK,
+        "tls.certificate": pair.certificate,
+        "tls.key": pair.key,
+        "tls.handshake_ms": "100",
+    }
+    context = ssl.create_default_context(cafile=authority.path)
+    context.check_hostname = False
+    left = {}
+    async with lone_node(tmp_path, flags, tls=ENCRYPTED) as node:
+        for speech in (each for each in SPEECHES if each.name in ENCRYPTED):
+            address = node.addresses[speech.listener]
+            await inside(address, context, speech)
+            with left_behind() as found:
+                await inside(address, context, speech)
+            if found:
+                left[speech.name] = dict(found)
+            plain = replace(speech, opening=b"")
+            left |= await judge(node, plain, resets_in_a_message, takes_it_for_encrypted)
+    assert not left, left

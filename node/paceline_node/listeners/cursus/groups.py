@@ -355,7 +355,7 @@ def _in_words(group: CursusGroup, call: CursusCall, member: str) -> Iterator[Non
     except (CoordinatorNotAvailable, UnknownTopicOrPartition):
         raise no_coordinator(name) from None
     except PacelineError as error:
-        raise refusal_of(error, name, group.key.subject, member) from error
+        raise refusal_of(error, name, group.key.subject, member) from None
 
 
 async def _goes_no_further(node: NodeId) -> NoReturn:

@@ -66,6 +66,7 @@ REQUEST_BUDGET_S = 4.0
 _THREAD_BYTES = 128 * 1024
 """A frame above this is parsed in a thread, and so is every compressed one, which may be as large
 as can be once it is unpacked (services/DESIGN 4.2)."""
+_TIMED_OUT = ("request_timed_out", 'reason="outcome unknown"')
 _VERSION = 1
 _RECORD_BYTES = 300
 """What a record takes besides its bytes, once it is appended."""
@@ -197,16 +198,19 @@ class CursusListener:
         sink = FrameSink(
             client.memory, stall_s=settings.stall_s, stream_stall_s=settings.stream_stall_s
         )
-        async with stream, connection_tasks() as nursery:
-            nursery.start_soon(_write, sink, transport_for(stream), nursery.cancel_scope)
-            try:
-                await self._converse(session, login, source, sink)
-            except* (trio.BrokenResourceError, trio.ClosedResourceError):
-                pass  # as it is, or wrapped by the tasks of a stream
-            finally:
-                login.close()
-            await sink.settle()
-            nursery.cancel_scope.cancel("the connection ended")
+        try:
+            async with stream, connection_tasks() as nursery:
+                nursery.start_soon(_write, sink, transport_for(stream), nursery.cancel_scope)
+                try:
+                    await self._converse(session, login, source, sink)
+                except* (trio.BrokenResourceError, trio.ClosedResourceError):
+                    pass  # as it is, or wrapped by the tasks of a stream
+                finally:
+                    login.close()
+                await sink.settle()
+                nursery.cancel_scope.cancel("the connection ended")
+        finally:
+            sink.close()
 
     async def _converse(
         self, session: CursusSession, login: CursusLogin, source: FrameSource, sink: FrameSink
@@ -351,7 +355,7 @@ class CursusListener:
         async def all_together() -> Sequence[Outcome]:
             with trio.move_on_at(call.deadline):
                 return await handler(run, call)
-            raise _timed_out()
+            raise CursusError(*_TIMED_OUT)
 
         return await self._replies(all_together, len(run), call, _topic(run[0]))
 
@@ -393,7 +397,7 @@ class CursusListener:
                 # STREAM and EXIT are the connection's own; another node cannot carry them out.
                 raise CursusError("unknown_command", f'command="{found.word}"')
             return await handler(found.request, call)
-        raise _timed_out()
+        raise CursusError(*_TIMED_OUT)
 
     # --- streams ----------------------------------------------------------------------------------
 
@@ -405,7 +409,7 @@ class CursusListener:
         try:
             stream = await self._reads.stream(request.place, call, sink)
         except PacelineError as error:
-            refusal = as_cursus(error, call.word, request.place.topic)
+            refusal = bare(as_cursus(error, call.word, request.place.topic))
             self._count(call, refusal.word.lower())
             await sink.send(text(refusal.line(classed=call.session.classed)))
             return await self._next_frame(source)
@@ -537,10 +541,6 @@ async def _write(sink: FrameSink, transport: Transport, connection: trio.CancelS
     with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
         await sink.run(transport)
     connection.cancel("the connection takes no more answers")
-
-
-def _timed_out() -> CursusError:
-    return CursusError("request_timed_out", 'reason="outcome unknown"')
 
 
 def _topic(request: Request) -> str:

@@ -93,24 +93,27 @@ class CursusProduce:
         except PacelineError as error:
             if call.forwarded and _may_look_elsewhere(error):
                 raise
-            refusal = as_cursus(error, call.word, batch.topic)
-            if class_of(refusal.word) not in _IN_ACKS:
+            told = self._refused(as_cursus(error, call.word, batch.topic), batch, producer)
+            if told is None:
                 raise as_cursus(error, call.word, batch.topic) from None
-            last = batch.records[-1]
-            first_sequence = batch.records[0].sequence
-            leader = self._places.leader(batch.topic, batch.partition)
-            reason = str(refusal)
-            ack = Ack(
-                status="ERROR",
-                last_offset=0,
-                producer_epoch=last.epoch,
-                producer_id=producer,
-                sequence_start=first_sequence,
-                sequence_end=last.sequence,
-                leader=leader,
-                error=reason,
-            )
-            return text(ack_json(ack))
+            return told
+
+    def _refused(self, refusal: CursusError, batch: CursusBatch, producer: str) -> Reply | None:
+        """The acknowledgement that says so; None where it is told in text."""
+        if class_of(refusal.word) not in _IN_ACKS:
+            return None
+        last = batch.records[-1]
+        ack = Ack(
+            status="ERROR",
+            last_offset=0,
+            producer_epoch=last.epoch,
+            producer_id=producer,
+            sequence_start=batch.records[0].sequence,
+            sequence_end=last.sequence,
+            leader=self._places.leader(batch.topic, batch.partition),
+            error=str(refusal),
+        )
+        return text(ack_json(ack))
 
     async def _produce(self, batch: CursusBatch, producer: str, call: CursusCall) -> Reply:
         name = batch.topic

@@ -33,6 +33,7 @@ from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.batch import CursusRecord
 from paceline.wire.cursus.errors import CursusError, invalid, partition_not_found, quoted
 from paceline.wire.mapping import record_of
+from paceline_node.bare_errors import bare
 from paceline_node.detailed_errors import SequenceReused
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.coordinators import ANSWER_S, Coordinators, told_where
@@ -354,7 +355,7 @@ class CursusTransactions:
                     raise ProducerFenced(f"{name}: producer {fence.producer_id}")
                 return await here()
             except (ProducerFenced, InvalidTransactionState) as error:
-                refused = error
+                refused = bare(error)
             except ConcurrentTransactions as error:
                 raise CursusError(
                     "transaction_sync_failed", f"reason={quoted(str(error))}"

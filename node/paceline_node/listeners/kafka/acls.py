@@ -20,6 +20,7 @@ from paceline.wire.native.acls import (
     AclPattern,
     AclResource,
 )
+from paceline_node.bare_errors import bare
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.errors import code_of, message_of
 from paceline_node.services.admin.acl_service import AclService, OpenAcls
@@ -83,12 +84,12 @@ class KafkaAcls:
                 try:
                     wanted[index] = opened.checked(_acl(each))
                 except InvalidRequest as error:
-                    errors[index] = error
+                    errors[index] = bare(error)
             if wanted:
                 await opened.create(wanted.values())
         except PacelineError as error:
             for index in range(len(request.creations)):
-                errors.setdefault(index, error)
+                errors.setdefault(index, bare(error))
         return wire.CreateAclsResponse(
             results=tuple(
                 wire.CreateAclsResponseResult(
@@ -110,11 +111,11 @@ class KafkaAcls:
                 try:
                     filters[index] = _filter(each, call.version)
                 except InvalidRequest as error:
-                    errors[index] = error
+                    errors[index] = bare(error)
             deleted = await _deleted(opened, filters)
         except PacelineError as error:
             for index in range(len(request.filters)):
-                errors.setdefault(index, error)
+                errors.setdefault(index, bare(error))
         units = _ACLS_UNITS if deleted else 1  # there may be many filters where all are refused
         return wire.DeleteAclsResponse(
             filter_results=tuple(

@@ -33,8 +33,8 @@ position, the offset committed."""
 _LAST_WORD_S = 1.0
 _STALL_S = 10.0
 
-Answered = Callable[[int, PositionsResponse | None], None]
-"""Told an error number, and what a Ping or Stop was answered."""
+Answered = Callable[["ConsumerChannel", int, PositionsResponse | None], None]
+"""Told whose answer it is, an error number, and what a Ping or Stop was answered."""
 
 
 class ConsumerChannel:
@@ -153,7 +153,7 @@ class ConsumerChannel:
                 f"an answer to request {response.correlation_id}, expected {asked.correlation_id}"
             )
         self._asked = None
-        self._answered(response.error, cast(PositionsResponse | None, response.body))
+        self._answered(self, response.error, cast(PositionsResponse | None, response.body))
 
 
 def _ask_of(question: Question) -> Ask:

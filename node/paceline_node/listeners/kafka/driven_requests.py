@@ -145,7 +145,7 @@ class CoordinatorRequests:
             return
         group: DrivenGroup | None = None
 
-        def answered(error: int, body: PositionsResponse | None) -> None:
+        def answered(channel: ConsumerChannel, error: int, body: PositionsResponse | None) -> None:
             assert group is not None, "nobody is asked who has not registered"
             group.answered(request.consumer_id, channel, error, body)
 

@@ -25,6 +25,7 @@ from paceline.wire.batch_header import LENGTH_OVERHEAD, MAX_STORED_BATCH_BYTES, 
 from paceline.wire.kafka import records as wire
 from paceline.wire.kafka.layout import Records
 from paceline.wire.kafka.message_set import read_message_set
+from paceline_node.bare_errors import bare
 from paceline_node.env import Env
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.errors import code_of, message_of
@@ -96,7 +97,7 @@ class KafkaProduce:
                 try:
                     batch = await self._converted(part.records)
                 except PacelineError as error:
-                    refused[topic_index, part_index] = error
+                    refused[topic_index, part_index] = bare(error)
                 parts.append(wire.ProduceRequestTopicPartition(index=part.index, records=batch))
             topics.append(wire.ProduceRequestTopic(name=topic.name, partition_data=tuple(parts)))
         made = wire.ProduceRequest(

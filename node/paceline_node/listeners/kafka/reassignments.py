@@ -67,17 +67,17 @@ class KafkaReassignments:
         *,
         may_change: bool,
     ) -> wire.AlterPartitionReassignmentsResponseTopicPartition:
-        error: PacelineError | None = None
+        code, message = 0, None
         try:
             wish = self._wish(topic, asked, may_change=may_change)
             left_s = max(0.0, until - trio.current_time())
             await self._topics.administer(call.principal, wish, admin.Done, timeout_s=left_s)
-        except PacelineError as refused:
-            error = refused
+        except PacelineError as error:
+            code, message = code_of(error), message_of(error)
         return wire.AlterPartitionReassignmentsResponseTopicPartition(
             partition_index=asked.partition_index,
-            error_code=0 if error is None else code_of(error),
-            error_message=None if error is None else message_of(error),
+            error_code=code,
+            error_message=message,
         )
 
     def _wish(

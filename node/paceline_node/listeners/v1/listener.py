@@ -30,6 +30,7 @@ from paceline.wire.v1.errors import (
 from paceline.wire.v1.lines import LineReader
 from paceline.wire.v1.replies import error_line, ok_line, role_payload
 from paceline.wire.v1.text import decode, encode
+from paceline_node.bare_errors import bare
 from paceline_node.client_memory import ClientMemory, Holding, Portion
 from paceline_node.env import Env
 from paceline_node.listeners.serving import Client, forwarded, let_read, send_to
@@ -299,6 +300,6 @@ class V1Listener:
         except PacelineError as error:
             if isinstance(error, NotLeader) or error.code.name == "NOT_ENOUGH_REPLICAS":
                 raise
-            refusal = as_v1(error)
+            refusal = bare(as_v1(error))
             return V1Answer(refusal.reason.value, refusal.message.encode()), b""
         return V1Answer("", payload), b""
