@@ -161,6 +161,9 @@ class Broker:
     async def start_core(self, core: trio.Nursery) -> None:
         """Peers, quorum, controller, and the replicas' own tasks."""
         core.start_soon(self._watchdog.run)
+        if self._boot.previous is not None:
+            found = self._metadata.found
+            await self._incarnation.write(incarnation.opened(self._boot.previous, found))
         await core.start(self._metadata.quorum.run)
         await core.start(self._metadata.controller.run)
         await core.start(self._run_replicas)
@@ -210,16 +213,16 @@ class Broker:
             Verdict.UNTRUSTED if opened.doubtful else boot.verdict,
             reached_durable_mark=opened.reached_durable_mark,
         )
-        await self._incarnation.write(
-            incarnation.begin(boot.previous, verdict, wall_ms=boot.wall_ms)
-        )
+        previous = None if boot.previous is None else self._incarnation.current
+        await self._incarnation.write(incarnation.begin(previous, verdict, wall_ms=boot.wall_ms))
         incarnation.forget_failure(self._env.disk)
         self._recovered = True
         await core.start(self._run_groups)
         await core.start(self.transactions.run)
         await core.start(self._tables.run)
         trusts_itself = self._incarnation.current.trusted
-        lifecycle = self._session.lifecycle = self._make_lifecycle()
+        offset_found = self._offset_found()
+        lifecycle = self._session.lifecycle = self._make_lifecycle(offset_found)
         broker_epoch = await lifecycle.register(refs(opened.damaged))
         if opened.list_is_lost:
             await self._report_absent(opened, broker_epoch)
@@ -237,15 +240,15 @@ class Broker:
         await core.start(lifecycle.run)
         await lifecycle.wait_running()
         if trusts_itself:
-            self._tell_if_outdated(broker_epoch)
+            self._tell_if_outdated(broker_epoch, offset_found)
 
-    def _tell_if_outdated(self, broker_epoch: BrokerEpoch) -> None:
+    def _tell_if_outdated(self, broker_epoch: BrokerEpoch, metadata_offset: int) -> None:
         """Nothing on an older copy of a disk shows that it is one; the cluster knows."""
         known = self._metadata.image_store.image.brokers.get(self._boot.meta.node_id)
         if known is not None and known.broker_epoch == broker_epoch and not known.trusted:
             structlog.get_logger().error(
                 "this disk is an older copy of itself; what it holds counts when it has caught up",
-                metadata_offset=self._metadata.offset_at_start,
+                metadata_offset=metadata_offset,
             )
 
     async def _report_absent(self, opened: OpenedLogs, broker_epoch: BrokerEpoch) -> None:
@@ -268,7 +271,7 @@ class Broker:
         if absent:
             await self.lifecycle.report_damaged(refs(absent))
 
-    def _make_lifecycle(self) -> Lifecycle:
+    def _make_lifecycle(self, metadata_offset: int) -> Lifecycle:
         meta = self._boot.meta
         current = self._incarnation.current
         settings = self._settings.broker
@@ -286,7 +289,7 @@ class Broker:
             ),
             rack=self._settings.node.rack,
             most_partitions=self._settings.limits.partitions,
-            metadata_offset=self._metadata.offset_at_start,
+            metadata_offset=metadata_offset,
         )
         return Lifecycle(
             self._env,
@@ -302,6 +305,13 @@ class Broker:
             durable_offset=self._metadata.durable_offset,
             session_lost=self._session_lost,
         )
+
+    def _offset_found(self) -> int:
+        """Where the metadata log ended when the first start since the last registration found it;
+        -1: not known."""
+        found = self._metadata.found
+        known = self._incarnation.current.found.of(found.directory)
+        return found.offset if known < 0 else known
 
     def _parts(self) -> BrokerParts:
         meta = self._boot.meta

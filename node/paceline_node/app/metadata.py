@@ -59,10 +59,11 @@ class Metadata:
         self, settings: Settings, env: Env, boot: Boot, store: RaftStore, peering: Peering
     ) -> None:
         self.store_on_disk = store
-        self.offset_at_start = store.recovery.log.last_index or NOT_KNOWN
+        self._directory_id = boot.meta.directory_id
+        found = store.recovery.log.last_index or NOT_KNOWN
+        self.found = Witness(self._directory_id.bytes, found)
         """Where the metadata log ended when this process opened it; -1 where it was given up and
         begins anew."""
-        self._directory_id = boot.meta.directory_id
         self.image_store = MetadataStore(boot.meta.cluster_id)
         self._deposed = trio.Event()
         raft = settings.raft

@@ -5,15 +5,17 @@
 
     msgpack [boot_seq, broker_epoch, boot_id, clean, tainted, flush_floor (0 strongest .. 3),
              node (cluster id and node id, 20 bytes),
-             directory id (16 bytes), metadata offset]
+             directory id (16 bytes), metadata offset,
+             directory id (16 bytes), metadata offset found]
 
-Versions before named no node, and no metadata. Another node's file says nothing of this one: it is
-as if missing.
+Versions before named no node, no metadata, and not what was found. Another node's file says nothing
+of this one: it is as if missing.
 
 The decision is pure. Its life in a process:
 
 1. take the lock, :func:`read`, :func:`judge`. UNDECIDED: recover the logs first, then
    :func:`resolve` with what recovery found;
+   before the metadata log may grow: :func:`opened`, :func:`write`;
 2. :func:`begin`, :func:`write`; only then register with the controller;
 3. registered: :func:`registered`, :func:`write`, and only then append or truncate any log;
 4. orderly stop, after every log is closed: :func:`stopped`, :func:`write`, exit.
@@ -23,7 +25,9 @@ A process whose disk failed cannot write the file any more. It leaves an empty f
 the disk, so the next start is not trusted (DESIGN 2.3; row 20 of tests/sim/README.md).
 
 ``tainted`` is sticky until a registration has succeeded: a start after a power loss that is stopped
-in an orderly way before it registered must not look clean to the next one.
+in an orderly way before it registered must not look clean to the next one. So is what was ``found``
+of the metadata: a start on an old copy of the disk that hears of newer metadata, and ends before it
+registered, must not look up to date to the next one.
 """
 
 from __future__ import annotations
@@ -81,6 +85,7 @@ class Incarnation:
     tainted: bool = False
     flush_floor: FlushMode = FlushMode.GROUP
     metadata: Witness = NO_WITNESS
+    found: Witness = NO_WITNESS
 
     @property
     def trusted(self) -> bool:
@@ -126,6 +131,15 @@ def resolve(verdict: Verdict, *, reached_durable_mark: bool) -> Verdict:
     return Verdict.TRUSTED if reached_durable_mark else Verdict.UNTRUSTED
 
 
+def opened(previous: Incarnation, found: Witness) -> Incarnation:
+    """The state to write before the metadata log may grow. ``found``: where it ends. Of starts that
+    did not register the first one counts: it found what the registered process had left."""
+    before = previous.found.of(found.directory)
+    if before >= 0 and (found.offset < 0 or before < found.offset):
+        return previous
+    return replace(previous, found=found)
+
+
 def next_count(previous: Incarnation | None, wall_ms: int) -> int:
     """The count of starts of the process that finds this file."""
     return 1 + (wall_ms if previous is None else previous.boot_seq)
@@ -165,6 +179,7 @@ def registered(
         boot_id=boot_id,
         flush_floor=flush_floor,
         metadata=metadata,
+        found=NO_WITNESS,
         tainted=False,
         clean=False,
     )
@@ -220,6 +235,8 @@ async def write(disk: Disk, incarnation: Incarnation, node: bytes = ANY_NODE) ->
             node,
             incarnation.metadata.directory,
             incarnation.metadata.offset,
+            incarnation.found.directory,
+            incarnation.found.offset,
         ]
     )
     await checkpoint.write(disk, NAME, checkpoint.Kind.INCARNATION, payload)
@@ -241,14 +258,16 @@ def _unpack(payload: bytes, node: bytes) -> Incarnation:
         if more and ANY_NODE not in (node, more[0]) and more[0] != node:
             raise ValueError("it is another node's")
         metadata = Witness(bytes(more[1]), int(more[2])) if len(more) > 1 else NO_WITNESS
+        found = Witness(bytes(more[3]), int(more[4])) if len(more) > 3 else NO_WITNESS
         return Incarnation(
-            int(boot_seq),
-            BrokerEpoch(int(broker_epoch)),
-            str(boot_id),
-            clean is True,
-            tainted is not False,
-            FlushMode.of_weakness(floor),
-            metadata,
+            boot_seq=int(boot_seq),
+            broker_epoch=BrokerEpoch(int(broker_epoch)),
+            boot_id=str(boot_id),
+            clean=clean is True,
+            tainted=tainted is not False,
+            flush_floor=FlushMode.of_weakness(floor),
+            metadata=metadata,
+            found=found,
         )
     except (IndexError, TypeError, ValueError, msgpack.UnpackException) as error:
         raise CorruptMessage(f"{NAME}: {error}") from None

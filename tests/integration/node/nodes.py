@@ -384,6 +384,10 @@ class Cluster:
 
     # --- looking ----------------------------------------------------------------------------------
 
+    def process(self, number: int) -> Node:
+        """The newest process of a node, whether it serves yet or not."""
+        return self._lives[number].node
+
     @property
     def bootstrap_native(self) -> list[str]:
         """Where the nodes that serve take native clients."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+from contextlib import suppress
 
 import pytest
+import trio
+import trio.testing
 
-from paceline.types import NO_NODE, NodeId
+from paceline.types import NO_NODE, BrokerEpoch, NodeId
 from paceline.wire.native.admin import CreateTopic, TopicCreated
 from paceline.wire.native.api import NativeApi
 from paceline_node.controller.image import Image
+from paceline_node.controller.lifecycle import Lifecycle
 from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.storage.memory_disk import MemoryDisk
 from tests.integration.node.machines import MemoryMachines
@@ -185,7 +189,35 @@ async def test_older_metadata_is_told_by_the_incarnation_and_nobody_votes_by_it(
         await nodes.in_sync("later", 0, 0, 1, 2)
 
 
-async def test_an_older_copy_of_a_disk_does_not_lead_while_the_whole_one_is_away(tmp_path) -> None:
+async def _hears_of_newer_metadata(
+    nodes: Cluster, number: int, offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends before it has registered."""
+
+    async def start() -> None:
+        with suppress(RuntimeError):  # it never comes to serve
+            await nodes.start(number)
+
+    async def has_heard() -> bool:
+        broker = nodes.process(number).broker
+        return broker is not None and broker.metadata.durable_offset() > offset
+
+    async def never(*_: object) -> BrokerEpoch:
+        await trio.sleep_forever()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lifecycle, "register", never)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(start)
+            await trio.testing.wait_all_tasks_blocked()
+            await nodes.wait_for("newer metadata", has_heard)
+            await nodes.crash(number)
+
+
+@pytest.mark.parametrize("registers", [True, False], ids=["at once", "in its second start"])
+async def test_an_older_copy_of_a_disk_does_not_lead_while_the_whole_one_is_away(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, registers: bool
+) -> None:
     """Everything in it is right, and no start lies between: only the metadata tell."""
     async with cluster(tmp_path) as nodes:
         old, whole, third = await _two_and_a_third(nodes)
@@ -197,8 +229,12 @@ async def test_an_older_copy_of_a_disk_does_not_lead_while_the_whole_one_is_away
             return _image(nodes, third).durable_offsets.get(NodeId(old), -1) > copied_at
 
         await nodes.wait_for("what the old one holds is noted", is_noted)
-        await nodes.crash(0, 1, 2)
+        noted = _image(nodes, third).durable_offsets[NodeId(old)]
+        await nodes.crash(old)
         _disks(nodes)[old] = backup
+        if not registers:
+            await _hears_of_newer_metadata(nodes, old, noted, monkeypatch)
+        await nodes.crash(whole, third)
 
         async def is_alone() -> bool:
             image = _image(nodes, third)

@@ -13,11 +13,14 @@ from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import checkpoint, incarnation
 from paceline_node.storage.incarnation import (
     FORMATTED,
+    NO_WITNESS,
     Incarnation,
     Verdict,
+    Witness,
     begin,
     judge,
     lowered,
+    opened,
     registered,
     resolve,
     stopped,
@@ -52,6 +55,20 @@ def test_a_lost_file_makes_a_start_that_no_count_has_reached() -> None:
     lost = begin(None, Verdict.UNTRUSTED, wall_ms=1_700_000_000_000)
     assert (lost.boot_seq, lost.trusted) == (1_700_000_000_001, False)
     assert begin(lost, Verdict.TRUSTED, wall_ms=1).boot_seq == 1_700_000_000_002
+
+
+def test_what_the_first_start_found_counts_until_one_registers() -> None:
+    """A start on an old copy hears of newer metadata, and ends before it has registered."""
+    me, other = bytes([1] * 16), bytes([2] * 16)
+    state = begin(opened(FORMATTED, Witness(me, 40)), Verdict.TRUSTED)
+    state = registered(state, broker_epoch=BrokerEpoch(9), boot_id="", flush_floor=FlushMode.GROUP)
+    assert state.found == NO_WITNESS
+    state = begin(opened(state, Witness(me, 50)), Verdict.TRUSTED)
+    for offset in (60, -1, 50):
+        state = begin(opened(stopped(state), Witness(me, offset)), Verdict.TRUSTED)
+        assert state.found == Witness(me, 50)
+    assert opened(state, Witness(me, 45)).found == Witness(me, 45), "older still"
+    assert opened(state, Witness(other, 70)).found == Witness(other, 70), "another directory"
 
 
 def test_recovery_is_asked_only_where_it_decides() -> None:

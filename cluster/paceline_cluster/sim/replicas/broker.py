@@ -100,6 +100,8 @@ class SimBroker:
         verdict = incarnation.judge(disk.state, f"boot-{self.boot}")
         # Recovery always reaches the durable mark here: a power cut keeps what was fsynced.
         verdict = incarnation.resolve(verdict, reached_durable_mark=True)
+        if disk.state is not None:
+            disk.state = incarnation.opened(disk.state, self._found())
         disk.state = incarnation.begin(disk.state, verdict)
         self.trusted = disk.state.trusted
         self.gate = RegistrationGate()
@@ -112,7 +114,6 @@ class SimBroker:
         self._flushing = False
         self._incarnation_id = UUID(int=self.world.rng.getrandbits(128), version=4)
         self.image = disk.image
-        self._offset_at_start = offset_of(disk.image)
         self.world.note(f"b{self.node} starts, trusted={self.trusted} {self.log.epochs}")
         self._timer(0.1, self._register_again)
         self._timer(0.02, self._learn)
@@ -126,6 +127,10 @@ class SimBroker:
         if not self.counts_durable:
             self._timer(0.3, self._flush)
         self._register()
+
+    def _found(self) -> incarnation.Witness:
+        """Where its metadata log ends."""
+        return incarnation.Witness(self.disk.directory_id.bytes, offset_of(self.disk.image))
 
     def kill(self) -> None:
         """SIGKILL: the page cache stays."""
@@ -246,7 +251,7 @@ class SimBroker:
             endpoints=(),
             feature_min=1,
             feature_max=1,
-            metadata_offset=self._offset_at_start,
+            metadata_offset=state.found.of(self.disk.directory_id.bytes),
         )
         life = self.life
 
