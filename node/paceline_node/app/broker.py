@@ -37,6 +37,7 @@ from paceline_node.app.peering import Peering
 from paceline_node.app.replication import replication_settings
 from paceline_node.app.tls import NodeTls
 from paceline_node.app.transactions import TransactionMachines
+from paceline_node.client_memory import ClientMemory
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.controller_session import ControllerSession
 from paceline_node.controller.lifecycle import Identity, Lifecycle, LifecycleTiming
@@ -69,6 +70,9 @@ _UNKNOWN = incarnation.Incarnation()
 
 class Broker:
     """Everything above the metadata, in its order of start."""
+
+    client_memory: ClientMemory | None = None
+    """What clients hold, since they are served."""
 
     def __init__(
         self,
@@ -387,6 +391,7 @@ class Broker:
                 self._env, store, self._peering.decoy_secret, self._settings
             ),
         )
+        self.client_memory = listeners.memory
         listeners.register(server)
         server.complete()
         # From here on: changes applied earlier, while catching up, happened in another life.

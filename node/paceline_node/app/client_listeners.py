@@ -94,7 +94,7 @@ class ClientListeners:
         self._replicas = replicas
         self._metrics = metrics
         env, limits = broker.env, settings.limits
-        self._memory = ClientMemory(max(limits.client_memory_bytes, 4 * limits.frame_bytes))
+        self.memory = ClientMemory(max(limits.client_memory_bytes, 4 * limits.frame_bytes))
         self._opened = {kind: OpenConnections() for kind in ListenerKind}
         self._pravega = PravegaParts(
             env, broker.node_id, services, routing, tables, metrics, authenticator
@@ -112,7 +112,7 @@ class ClientListeners:
             routing=routing,
             metrics=metrics,
             compressors=compressors,
-            memory=self._memory,
+            memory=self.memory,
             authenticator=self._authenticator,
         )
         self._pages = NodePages(
@@ -120,7 +120,7 @@ class ClientListeners:
             env.host,
             services,
             metrics,
-            self._memory,
+            self.memory,
             native=self._native,
             cursus=self._cursus,
             tls=tls,
@@ -130,8 +130,8 @@ class ClientListeners:
         metrics.provide(Gauge.READY, lambda: [((), not services.status.reasons())])
         metrics.provide(Gauge.CONNECTIONS_ACTIVE, self._connections)
         metrics.provide(Total.CONNECTIONS_ACCEPTED, self._accepted)
-        metrics.provide(Gauge.CLIENT_MEMORY, self._memory.by_listener)
-        metrics.provide(Total.CLIENTS_ENDED, lambda: [((), self._memory.ended_count)])
+        metrics.provide(Gauge.CLIENT_MEMORY, self.memory.by_listener)
+        metrics.provide(Total.CLIENTS_ENDED, lambda: [((), self.memory.ended_count)])
         metrics.provide(Gauge.CHANNEL_DEPTH, self._depths)
         if tls.is_used:
             metrics.provide(Gauge.CERTIFICATE_EXPIRY, self._expiries_of_certificates)
@@ -242,7 +242,7 @@ class ClientListeners:
                 env, services.groups, records, router, coordinator_wait_s=limits.leader_wait_s
             ),
             metrics=self._metrics,
-            memory=self._memory,
+            memory=self.memory,
         )
 
     def _make_segment(self) -> SegmentListener:
@@ -349,7 +349,7 @@ class ClientListeners:
                 handle,
                 max_connections=shares(self._settings.limits).per_listener,
                 gate=self._gate,
-                memory=self._memory,
+                memory=self.memory,
                 idle_s=self._settings.limits.idle_ms / 1000,
                 opened=self._opened[bound.config.kind],
             )

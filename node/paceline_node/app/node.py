@@ -104,6 +104,12 @@ class Node:
         return self._broker
 
     @property
+    def client_bytes(self) -> int:
+        """What clients are known to hold in memory."""
+        memory = None if self._broker is None else self._broker.client_memory
+        return 0 if memory is None else memory.held_bytes
+
+    @property
     def stopping(self) -> bool:
         """Whether :meth:`stop` was called."""
         return self._stop.is_set()

@@ -71,7 +71,9 @@ async def _serve(
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(run)
-            nursery.start_soon(freed_memory.watch, allocator, collector.look_through)
+            nursery.start_soon(
+                freed_memory.watch, allocator, collector.look_through, lambda: node.client_bytes
+            )
             async for signum in signals:
                 if signum == signal.SIGHUP:
                     await _reload(node, read_again, threshold)

@@ -47,7 +47,7 @@ class Counted(Allocator):
 
     def __init__(self) -> None:
         self.resident = self.in_use = 100 * GROWTH
-        self.garbage = 0
+        self.garbage = self.of_clients = 0
         self.times = self.looks = 0
 
     def give_back(self) -> None:
@@ -71,7 +71,11 @@ async def test_what_is_freed_long_after_the_growth_is_given_back(autojump_clock:
     least = allocator.in_use
     async with trio.open_nursery() as nursery:
         nursery.start_soon(
-            freed_memory.watch, allocator, allocator.look_through, lambda: allocator.resident
+            freed_memory.watch,
+            allocator,
+            allocator.look_through,
+            lambda: allocator.of_clients,
+            lambda: allocator.resident,
         )
         await _pass_time()
         assert allocator.times == 0, "a node that stays as it is has nothing to look for"
@@ -94,7 +98,11 @@ async def test_garbage_is_looked_for_when_there_may_be_much(autojump_clock: obje
     least = allocator.in_use
     async with trio.open_nursery() as nursery:
         nursery.start_soon(
-            freed_memory.watch, allocator, allocator.look_through, lambda: allocator.resident
+            freed_memory.watch,
+            allocator,
+            allocator.look_through,
+            lambda: allocator.of_clients,
+            lambda: allocator.resident,
         )
         await _pass_time()
         allocator.garbage = MUCH // 2
@@ -111,6 +119,10 @@ async def test_garbage_is_looked_for_when_there_may_be_much(autojump_clock: obje
             await _pass_time()
         await _pass_time()
         assert allocator.looks == 2, "what is in use is looked at once"
+        allocator.of_clients = 2 * least
+        allocator.in_use = allocator.resident = 4 * least
+        await _pass_time()
+        assert allocator.looks == 2, "nor is what clients hold"
         nursery.cancel_scope.cancel()
 
 
