@@ -46,6 +46,9 @@ _CREATED: Shape = {
 }
 _DELETED: Shape = {"name": "text", "deleted": "flag"}
 TOPICS: Mapping[str, Shape] = {
+    "topic settings": {
+        "settings": [{"name": "text", "default": "text", "allowed": "text", "meaning": "text"}]
+    },
     "topic create": (_CREATED, {"topics": [_CREATED]}),
     "topic list": {
         "topics": [

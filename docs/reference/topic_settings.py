@@ -26,10 +26,4 @@ def page() -> str:
 
 
 def _allowed(key: ConfigKey) -> str:
-    if key.choices:
-        return ", ".join(code(choice) for choice in key.choices)
-    if key.text_max:
-        return f"at most {key.text_max} characters"
-    if key.is_share:
-        return "0 to 1"
-    return f"{key.low} to {key.high}" + (f" {key.unit}" if key.unit else "")
+    return ", ".join(map(code, key.choices)) or key.allowed

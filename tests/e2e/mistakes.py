@@ -299,7 +299,10 @@ _MORE = (
     Mistake(
         "topic create x --config retention=7d",
         DATA,
-        ("retention: unknown topic configuration, did you mean retention.ms?",),
+        (
+            "retention: unknown topic configuration, did you mean retention.ms?\n",
+            "\n'paceline topic settings' shows which there are, and their bounds",
+        ),
         SAME,
     ),
     Mistake(
@@ -311,7 +314,10 @@ _MORE = (
     Mistake(
         "topic create x --replication-factor 5",
         DATA,
-        ("topic x: replication factor 5, but 3 nodes registered",),
+        (
+            "topic x: replication factor 5, but 3 nodes registered\neach replica lies on another ",
+            "--replication-factor asks for fewer",
+        ),
         SAME,
     ),
     Mistake(
@@ -336,7 +342,7 @@ _MORE = (
     Mistake(
         "topic alter orders --config min.insync.replicas=5",
         DATA,
-        ("min.insync.replicas=5: the replication factor is 3",),
+        ("min.insync.replicas=5: the replication factor is 3\n'paceline topic settings' shows ",),
         SAME,
     ),
 )

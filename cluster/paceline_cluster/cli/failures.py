@@ -58,6 +58,12 @@ _HINTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
         "'paceline topic list' shows which there are, 'paceline topic describe NAME' the partitions"
     ),
+    ErrorCode.INVALID_CONFIG: "'paceline topic settings' shows which there are, and their bounds",
+    ErrorCode.INVALID_REPLICATION_FACTOR: (
+        "each replica lies on another node: 'paceline status' shows how many there are, "
+        "--replication-factor asks for fewer replicas"
+    ),
+    ErrorCode.INVALID_TOPIC: "choose another name",
     ErrorCode.GROUP_ID_NOT_FOUND: "'paceline group list' shows which groups there are",
     **dict.fromkeys(
         (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),

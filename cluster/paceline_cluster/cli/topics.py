@@ -13,6 +13,7 @@ from paceline.client import Client
 from paceline.counted import counted
 from paceline.errors import (
     AuthorizationFailed,
+    InvalidPartitions,
     PacelineError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -27,6 +28,7 @@ from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import user_of, with_client
 from paceline_cluster.cli.topic_names import TopicNames, regex_option
+from paceline_cluster.cli.topic_settings import settings
 from paceline_cluster.cli.topic_sizes import sizes
 from paceline_cluster.cli.units import UNITS_HELP, plain
 
@@ -75,6 +77,7 @@ def topic() -> None:
 
 
 topic.add_command(sizes)
+topic.add_command(settings)
 
 
 @topic.command()
@@ -109,6 +112,9 @@ def create(
         except TopicAlreadyExists as error:
             hint = "" if if_not_exists else "; --if-not-exists takes one that is the same"
             error.add_note(f"'paceline topic describe {name}' shows it{hint}")
+            raise
+        except InvalidPartitions as error:
+            error.add_note("fewer will do: 'paceline topic add-partitions' adds some later")
             raise
         return {
             "name": name,
@@ -335,7 +341,14 @@ def add_partitions(
     """Grow a topic to TOTAL partitions. Keys may then go to other partitions than before."""
 
     async def work(client: Client) -> dict[str, Any]:
-        await client.admin.add_partitions(name, total)
+        try:
+            await client.admin.add_partitions(name, total)
+        except InvalidPartitions as error:
+            error.add_note(
+                "TOTAL counts those that are there; partitions are never taken away: for fewer, "
+                "make another topic"
+            )
+            raise
         return {"name": name, "partitions": len((await client.admin.topic(name)).partitions)}
 
     _show(with_client(find(directory, bootstrap), work), printer)

@@ -56,6 +56,15 @@ class ConfigKey:
     text_max: int = 0
     is_share: bool = False
 
+    @property
+    def allowed(self) -> str:
+        """Which values it takes, in words."""
+        if self.choices:
+            return " or ".join(self.choices)
+        if self.text_max:
+            return f"at most {self.text_max} characters"
+        return "0 to 1" if self.is_share else f"{self.low} to {self.high}{self._of_unit()}"
+
     def check(self, value: str) -> str | None:
         """What is wrong with ``value``, or None."""
         if self.choices:

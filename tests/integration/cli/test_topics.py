@@ -23,6 +23,48 @@ def _nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
 
 
+@pytest.mark.parametrize(
+    ("words", "said", "step"),
+    [
+        ("alter t --config retention=7d", "did you mean retention.ms?", "topic settings' shows"),
+        ("alter t --config segment.bytes=5", "expected 1024 to", "'paceline topic settings' sh"),
+        ("alter t --config cleanup.policy=foo", "expected one of", "'paceline topic settings' sh"),
+        ("alter t --config min.insync.replicas=5", "replication factor is 1", "topic settings' s"),
+        ("alter t --unset foo", "unknown topic configuration", "'paceline topic settings' shows"),
+        ("create u --partitions 100000", "expected 1 to 2000", "fewer will do: "),
+        ("create u/v", "expected 1 to 249 of A-Z", "choose another name"),
+        ("add-partitions t 1", "has 2 partitions", "partitions are never taken away"),
+    ],
+)
+def test_what_a_topic_cannot_have_is_told_with_what_to_do(
+    paceline: BlockingPaceline,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    said: str,
+    step: str,
+) -> None:
+    """There was no second line."""
+    paceline.create_topic("t", partitions=2)
+    told = ["topic", *words.split(), "--bootstrap", *paceline.addresses("native")]
+    assert cli.main(told) == Exit.DATA
+    wrong, todo = capsys.readouterr().err.splitlines()
+    assert said in wrong
+    assert step in todo
+
+
+def test_what_can_be_set_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["topic", "settings", "--output", "json"]) == Exit.OK
+    found = json.loads(capsys.readouterr().out)["settings"]
+    assert [each["name"] for each in found] == list(KEYS)
+    [policy] = [each for each in found if each["name"] == "cleanup.policy"]
+    assert (policy["default"], policy["allowed"]) == (
+        "delete",
+        "delete or compact or compact,delete",
+    )
+    [retention] = [each for each in found if each["name"] == "retention.ms"]
+    assert retention["allowed"] == f"-1 to {2**63 - 1} (ms)"
+
+
 @pytest.mark.paceline(nodes=3)
 def test_a_list_without_a_controller_says_that_it_may_be_out_of_date(
     paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
