@@ -13,7 +13,9 @@ client. The command takes times and sizes [with units](units.md): `retention.ms=
 
 What is not set for a topic comes from the node's [settings](settings.md) where those have it, and
 else is the default here. `paceline topic describe NAME` shows what holds, and where each setting is
-from: `topic` (set for it), `node` (the nodes' settings) or `default`.
+from: `topic` (set for it), `node` (the nodes' settings) or `default`. `min.insync.replicas` is
+written down when a topic is made, and does not follow the nodes' settings later: its source is
+`topic` where these would give a new topic another value now.
 """
 
 

@@ -320,15 +320,23 @@ class Source(enum.StrEnum):
 
 
 def effective(
-    configs: Mapping[str, str], defaults: Mapping[str, str]
+    configs: Mapping[str, str], defaults: Mapping[str, str], *, replication_factor: int
 ) -> Iterator[tuple[ConfigKey, str, Source]]:
-    """What holds for a topic with ``configs`` on a node with ``defaults``, sorted by key."""
+    """What holds for a topic with ``configs`` on a node with ``defaults``, sorted by key.
+
+    Of min.insync.replicas, which is written down when a topic is made, the source is what gives the
+    same value to a topic of that ``replication_factor`` now, if something does.
+    """
     for name, key in sorted(KEYS.items()):
+        default = defaults.get(name, key.default)
+        source = Source.DEFAULT if default == key.default else Source.NODE
+        value = configs.get(name, default)
         if name in configs:
-            yield key, configs[name], Source.TOPIC
-        else:
-            value = defaults.get(name, key.default)
-            yield key, value, Source.DEFAULT if value == key.default else Source.NODE
+            is_given = name == MIN_INSYNC_REPLICAS and int(value) == min(
+                int(default), replication_factor
+            )
+            source = source if is_given else Source.TOPIC
+        yield key, value, source
 
 
 @dataclass(frozen=True, slots=True)

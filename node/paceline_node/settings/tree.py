@@ -480,4 +480,5 @@ class Settings:
             "retention.bytes": str(self.log.retention_bytes),
             "flush.mode": self.flush.mode.value,
             "flush.interval.ms": str(self.flush.interval_ms),
+            "min.insync.replicas": str(self.topics.min_insync_replicas),
         }

@@ -192,6 +192,22 @@ def test_sizes_say_which_topic_and_which_node_uses_the_disk(
     assert "nothing: no such topic" in run("nothing", code=Exit.DATA)
 
 
+@pytest.mark.paceline(nodes=3, settings={"topics.min_insync_replicas": "1"})
+def test_what_was_written_down_of_the_nodes_settings_is_not_the_topics_own(
+    paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """min.insync.replicas was said to be set for every topic, though nobody had set it."""
+    paceline.create_topic("plain", partitions=1)
+    paceline.create_topic("strict", partitions=1, configs={"min.insync.replicas": "2"})
+    words = ["--bootstrap", ",".join(paceline.addresses("native")), "--output", "json"]
+    assert cli.main(["topic", "describe", "plain", "strict", *words]) == Exit.OK
+    held = [
+        [(each["value"], each["source"]) for each in topic["settings"] if "insync" in each["name"]]
+        for topic in json.loads(capsys.readouterr().out)["topics"]
+    ]
+    assert held == [[("1", "node")], [("2", "topic")]]
+
+
 @pytest.mark.paceline(nodes=1, settings={"log.retention_ms": "3600000"})
 def test_what_holds_for_a_topic_is_told_with_where_it_is_from(
     paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
@@ -205,6 +221,7 @@ def test_what_holds_for_a_topic_is_told_with_where_it_is_from(
     assert set(held) == set(KEYS)
     assert held["flush.mode"] == ("none", "topic")
     assert held["retention.ms"] == ("3600000", "node")
+    assert held["min.insync.replicas"] == ("1", "node")
     assert held["segment.bytes"] == (KEYS["segment.bytes"].default, "default")
     assert cli.main(words) == Exit.OK
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]

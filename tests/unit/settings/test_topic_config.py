@@ -11,8 +11,10 @@ from paceline_node.settings import topic_config
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.settings.topic_config import (
     KEYS,
+    MIN_INSYNC_REPLICAS,
     CleanupPolicy,
     TopicConfig,
+    effective,
     min_insync_replicas,
     validate,
 )
@@ -141,3 +143,24 @@ def test_what_is_far_longer_than_a_key_is_compared_with_none() -> None:
     assert "did you mean" in topic_config.unknown("min.insync.replica")
     with mock.patch("difflib.get_close_matches", side_effect=AssertionError):
         assert "unknown" in topic_config.unknown("m" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("stored", "of_node", "replicas", "source"),
+    [
+        ("2", "2", 3, "default"),
+        ("1", "2", 1, "default"),
+        ("3", "3", 3, "node"),
+        ("1", "2", 3, "topic"),
+        ("2", "3", 3, "topic"),
+    ],
+)
+def test_the_source_of_min_insync_replicas_is_what_gives_it(
+    stored: str, of_node: str, replicas: int, source: str
+) -> None:
+    """It is stored of every topic, whoever chose it."""
+    name = MIN_INSYNC_REPLICAS
+    held = effective({name: stored}, {name: of_node}, replication_factor=replicas)
+    assert [(value, str(found)) for key, value, found in held if key.name == name] == [
+        (stored, source)
+    ]

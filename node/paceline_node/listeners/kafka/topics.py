@@ -216,7 +216,13 @@ class KafkaTopics:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
         wanted = set(KEYS if asked.configuration_keys is None else asked.configuration_keys)
         return [
-            _entry(key, value, source, documented=documented)
+            # What a topic stores is its own to tools that compare it with what they have set.
+            _entry(
+                key,
+                value,
+                Source.TOPIC if key.name in topic.configs else source,
+                documented=documented,
+            )
             for key, value, source in self._topics.settings(topic)
             if key.name in wanted
         ]

@@ -75,7 +75,8 @@ class TopicService:
 
     def settings(self, topic: TopicImage) -> Iterator[tuple[ConfigKey, str, Source]]:
         """What holds for a topic here, and where each setting is from."""
-        return effective(topic.configs, self._defaults)
+        factor = topic.replication_factor
+        return effective(topic.configs, self._defaults, replication_factor=factor)
 
     def partition(self, name: str, partition: int) -> PartitionRegistration:
         """The registration of a partition. Raises UnknownTopicOrPartition naming what exists."""
