@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from paceline.client import Client
+from paceline.errors import PolicyViolation
 from paceline.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_HASHES
 from paceline.wire.native.users import UserInfo
 from paceline_cluster.cli.acls import OPEN
@@ -20,6 +21,10 @@ from paceline_cluster.cli.passwords import password_file_option, read_password, 
 from paceline_cluster.cli.session import with_client
 
 _DAY_MS = 24 * 3600 * 1000
+_NAME_ONE = (
+    "name one: 'paceline down', then 'paceline up --detach --set security.super_users={}'; on "
+    "machines of their own in node.toml of all nodes, which read it on SIGHUP"
+)
 _name_argument = click.argument("name", metavar="NAME")
 _mechanism_option = click.option(
     "--mechanism",
@@ -69,7 +74,13 @@ def create(
 
     async def work(client: Client) -> bool:
         was_guarded = (await client.admin.acls.list()).is_guarded
-        await client.admin.users.create(name, password, mechanisms=chosen, iterations=iterations)
+        create = client.admin.users.create
+        try:
+            await create(name, password, mechanisms=chosen, iterations=iterations)
+        except PolicyViolation as error:
+            if not was_guarded:
+                error.add_note(_NAME_ONE.format(name))
+            raise
         return was_guarded
 
     was_guarded = with_client(find(directory, bootstrap), work)
