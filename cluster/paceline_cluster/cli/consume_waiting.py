@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 import trio
 
 from paceline.client import Client
-from paceline.errors import PacelineError
+from paceline.errors import PacelineError, UnknownTopicOrPartition
 
 QUIET_S = 1.0
 """After so long without records leaders are asked whether they are there."""
@@ -76,7 +76,9 @@ class Waiting:
                         and (not self._partitions or each.partition in self._partitions)
                     ]
             except PacelineError as error:
-                return f"the cluster ({error})"
+                # What waiting does not help, as of a topic that is not there, reading says itself.
+                is_awaited = error.retriable and not isinstance(error, UnknownTopicOrPartition)
+                return f"the cluster ({error})" if is_awaited else ""
         if patience.cancelled_caught:
             return f"a leader that does not answer, of {', '.join(self._topics[:_NAMED])}"
         more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
