@@ -6,9 +6,9 @@ for a quarter of a second at 100,000 transactional ids, in which nothing else ha
 outlived a collection is set aside (``gc.freeze``), and the next one looks at what is newer only,
 some ten thousand objects. Cycles among what was set aside are not found then. So that they do not
 pile up, everything is looked through once after what is set aside has doubled: a few times in a
-node's life. That counts objects. A few of them may hold much: connections that ended were set aside
-while they lived. So whoever sees the process grow has everything looked through, too
-(``freed_memory.py``).
+node's life. That counts objects. A few of them may hold much. So what holds much ends without
+cycles, above all connections (net/DESIGN 6), and whoever sees the process grow nevertheless has
+everything looked through, too (``freed_memory.py``).
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ from paceline.errors import ConfigurationError, CorruptMessage
 from paceline.types import NodeId, TopicId
 from paceline.values import dataclass
 from paceline.wire.checksum import crc32c
+from paceline_node.bare_errors import bare
 from paceline_node.env import Disk
 from paceline_node.storage import checkpoint, incarnation
 from paceline_node.storage.log_file import Unreadable, list_directory
@@ -220,7 +221,7 @@ async def read_meta(disk: Disk) -> DirectoryMeta | None:
         except LaterVersion:
             raise
         except ConfigurationError as error:
-            problem = problem or error
+            problem = problem or bare(error)
     if not found and problem is not None:
         try:
             raise problem

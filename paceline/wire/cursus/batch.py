@@ -171,11 +171,14 @@ def parse_batch(body: bytes) -> CursusBatch:
         except (struct.error, _Malformed) as error:
             reasons.append(f"{dialect.value}: {error}")
         except CursusError as error:
-            bad_acks = bad_acks or error
+            bad_acks = bad_acks or error.with_traceback(None)
         else:
             idempotent = head.idempotent == 1
             return CursusBatch(dialect, topic, head.partition, acks, idempotent, records)
-    raise bad_acks or malformed_batch("; ".join(reasons))
+    try:
+        raise bad_acks or malformed_batch("; ".join(reasons))
+    finally:
+        del bad_acks  # its traceback leads here: a cycle
 
 
 def _topic(body: bytes) -> tuple[str, int]:
