@@ -13,6 +13,7 @@ from dataclasses import replace
 import trio
 
 from paceline.client.endpoint import Endpoint
+from paceline.documents.nodes import UNREACHABLE, controller_of, newest_of
 from paceline.errors import AuthenticationFailed, AuthorizationFailed, PacelineError
 from paceline.health import (
     OF_CLUSTER,
@@ -27,7 +28,6 @@ from paceline.health import (
     unhealthy,
     with_passed,
 )
-from paceline.types import NO_NODE
 from paceline.values import dataclass
 from paceline.wire.native.data import StatusReply
 from paceline.wire.native.standings import CertificateStanding, RangeStanding
@@ -67,7 +67,7 @@ class NodeView:
             return str(self.process)
         if self.is_closed:
             return "no-access"
-        return "unreachable" if self.status is None else self.status.state
+        return UNREACHABLE if self.status is None else self.status.state
 
     def problems(self) -> list[str]:
         """Why this node is not plainly running."""
@@ -113,12 +113,11 @@ class Survey:
     @property
     def controller(self) -> int | None:
         """The node that most answers name as controller, None when none is known."""
-        named = [int(s.controller) for s in self._answers() if s.controller != NO_NODE]
-        return max(sorted(set(named)), key=named.count) if named else None
+        return controller_of(self._answers())
 
     def newest(self) -> StatusReply | None:
         """The answer with the newest metadata: counts of partitions are taken from it."""
-        return max(self._answers(), key=lambda status: status.image_offset, default=None)
+        return newest_of(self._answers())
 
     def _answers(self) -> list[StatusReply]:
         return [view.status for view in self.nodes if view.status is not None]
@@ -252,7 +251,7 @@ async def survey(state: ClusterState) -> Survey:
 
 def _with_complaint(view: NodeView, entry: NodeEntry) -> NodeView:
     # A node serves clients only once it follows the quorum: until then only its log can tell.
-    if view.state == "unreachable":
+    if view.state == UNREACHABLE:
         return replace(view, complaint=last_complaint(entry.log_path))
     # Whoever stops a node forgets its pid.
     if view.process is ProcessState.STOPPED and entry.pid is not None:

@@ -16,10 +16,10 @@ from typing import Any
 
 import click
 
+from paceline.documents.failures import failure_document, hint_for
 from paceline.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
-    ErrorCode,
     PacelineError,
 )
 from paceline.values import dataclass
@@ -29,50 +29,6 @@ from paceline_cluster.cli.terminal import sentences
 from paceline_cluster.errors import ClusterError, Exit
 from paceline_cluster.refused import what_to_do
 
-_LOOK = "'paceline health' says what is wrong, and what to do"
-_TOO_FEW = (
-    "'paceline health' names the nodes that are missing, 'paceline topic describe NAME' shows the "
-    "replicas in sync (isr) of each partition"
-)
-_HINTS = {
-    **dict.fromkeys(
-        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND), _TOO_FEW
-    ),
-    **dict.fromkeys(
-        (
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            ErrorCode.LEADER_NOT_AVAILABLE,
-            ErrorCode.LEADER_CHANGED_AFTER_APPEND,
-            ErrorCode.NOT_CONTROLLER,
-            ErrorCode.CONTROLLER_UNAVAILABLE,
-            ErrorCode.NOT_COORDINATOR,
-            ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            ErrorCode.REQUEST_TIMED_OUT,
-        ),
-        _LOOK,
-    ),
-    ErrorCode.STORAGE_FULL: (
-        "'paceline topic sizes' shows what uses the disks; shorter retention or 'paceline topic "
-        "trim NAME' frees some"
-    ),
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
-        "'paceline topic list' shows which there are, 'paceline topic describe NAME' the partitions"
-    ),
-    ErrorCode.INVALID_CONFIG: "'paceline topic settings' shows which there are, and their bounds",
-    ErrorCode.INVALID_REPLICATION_FACTOR: (
-        "each replica lies on another node: 'paceline status' shows how many there are, "
-        "--replication-factor asks for fewer replicas"
-    ),
-    ErrorCode.INVALID_TOPIC: "choose another name",
-    ErrorCode.GROUP_ID_NOT_FOUND: "'paceline group list' shows which groups there are",
-    **dict.fromkeys(
-        (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
-        "end its members first; 'paceline group describe NAME' shows them, and "
-        "'paceline group evict NAME MEMBER' takes out one that hangs",
-    ),
-    ErrorCode.USER_NOT_FOUND: "'paceline user list' shows which users there are",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "'paceline transaction list' shows which there are",
-}
 _ELSEWHERE = {
     "--from-beginning": (
         "--from",
@@ -105,9 +61,7 @@ class Failure:
 
     def to_json(self) -> dict[str, Any]:
         """For a program."""
-        return {
-            "error": {"code": self.code, "message": self.message, "hint": self.hint or None},
-        }
+        return failure_document(self.code, self.message, self.hint)
 
 
 INTERRUPTED = Failure("INTERRUPTED", "interrupted", Exit.INTERRUPTED)
@@ -128,7 +82,7 @@ def failure_of(error: ClusterError | PacelineError | OSError) -> Failure:
 def _hint(error: PacelineError) -> str:
     if isinstance(error, AuthorizationFailed | AuthenticationFailed):
         return what_to_do(str(error))
-    return _HINTS.get(error.code, "")
+    return hint_for(error.code)
 
 
 def usage_failure(error: click.ClickException) -> Failure:

@@ -13,6 +13,12 @@ from typing import Any
 import click
 
 from paceline.client import Client, Position
+from paceline.documents.groups import (
+    group_document,
+    is_dealt_anew,
+    listing_document,
+    progress_document,
+)
 from paceline.errors import GroupNotFound, UnknownTopicOrPartition
 from paceline.types import TopicPartition
 from paceline.wire.native.groups import GroupDescription, GroupMember
@@ -51,11 +57,8 @@ def list_(
         find(directory, bootstrap), lambda client: client.admin.groups.list(families=families)
     )
     columns = ("group", "family", "subject", "state", "members", "generation")
-    rows = [
-        (each.group, each.family, each.subject, each.state, each.member_count, each.generation)
-        for each in listed
-    ]
-    data = {"groups": [dict(zip(columns, row, strict=True)) for row in rows]}
+    data = {"groups": [listing_document(each) for each in listed]}
+    rows = [[each[column] for column in columns] for each in data["groups"]]
     printer.result(data, Table(columns, rows))
 
 
@@ -87,25 +90,17 @@ def describe(
         known = {*committed, *readers, *_left(found, committed, ends)}
         new = {at.topic for at in known.difference(committed)}
         starts = await _offsets(client, new, Position.EARLIEST)
-        begins = starts | {at: each.offset for at, each in committed.items()}
-        return {
-            "group": found.group,
-            "family": found.family,
-            "subject": found.subject,
-            "state": found.state,
-            "generation": found.generation,
-            "coordinator": await groups.coordinator(name, family=family, subject=subject),
-            "protocol": found.protocol,
-            "members": [_member(each, found.leader) for each in found.members],
+        coordinator = await groups.coordinator(name, family=family, subject=subject)
+        return group_document(found, coordinator=coordinator) | {
             "partitions": [
-                {
-                    "topic": at.topic,
-                    "partition": at.partition,
-                    "committed": committed[at].offset if at in committed else None,
-                    "end": ends.get(at),
-                    "lag": max(0, ends[at] - begins[at]) if at in ends and at in begins else None,
-                    "member": readers.get(at),
-                }
+                progress_document(
+                    at.topic,
+                    at.partition,
+                    committed=committed[at].offset if at in committed else None,
+                    start=starts.get(at),
+                    end=ends.get(at),
+                    member=readers.get(at),
+                )
                 for at in sorted(known)
             ],
         }
@@ -146,9 +141,8 @@ def _readers(found: GroupDescription) -> dict[TopicPartition, str]:
 def _left(
     found: GroupDescription, committed: Iterable[TopicPartition], there: Iterable[TopicPartition]
 ) -> set[TopicPartition]:
-    """What the next member of a group without members is dealt: all of the topics it has offsets
-    of. Programs that choose partitions by themselves never made it a group of any type."""
-    if found.members or not found.protocol_type:
+    """What the next member is dealt, unless others have it."""
+    if not is_dealt_anew(found):
         return set()
     topics = {at.topic for at in committed}
     return {at for at in there if at.topic in topics}
@@ -166,19 +160,6 @@ async def _offsets(
             continue
         offsets |= {TopicPartition(topic, number): offset for number, offset in found.items()}
     return offsets
-
-
-def _member(found: GroupMember, leader: str) -> dict[str, Any]:
-    return {
-        "member": found.member_id,
-        "instance": found.instance_id,
-        "client": found.client_id,
-        "host": found.host or None,
-        "partitions": sum(len(part.partitions) for part in found.assigned),
-        "leader": found.member_id == leader,
-        "session_timeout_ms": found.session_timeout_ms,
-        "silent_ms": found.silent_ms,
-    }
 
 
 @group.command()

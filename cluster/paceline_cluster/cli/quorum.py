@@ -10,6 +10,7 @@ import click
 import trio
 
 from paceline.client import Client
+from paceline.documents.nodes import NodeAnswer, quorum_document
 from paceline.types import NodeId
 from paceline_cluster.cli.complete import complete_nodes
 from paceline_cluster.cli.find_cluster import Address, client_options, cluster_options, find
@@ -37,26 +38,9 @@ def describe(directory: Path | None, bootstrap: tuple[Address, ...], printer: Pr
     newest = seen.newest()
     if newest is None:
         raise Refused("no node answers; a stopped cluster: paceline metadata force-quorum --help")
-    voters = {int(node) for node in newest.voters}
-    rows = [
-        {
-            "node": view.id,
-            "vote": "voter" if view.id in voters else "learner",
-            "role": None if view.status is None else view.status.role,
-            "term": None if view.status is None else view.status.term,
-            "commit_offset": None if view.status is None else view.status.commit_offset,
-            "image_offset": None if view.status is None else view.status.image_offset,
-            "state": view.state,
-        }
-        for view in seen.nodes
-    ]
-    data = {
-        "leader": seen.controller,
-        "term": newest.term,
-        "voters": sorted(voters),
-        "learners": sorted(int(node) for node in newest.learners),
-        "nodes": rows,
-    }
+    answers = [NodeAnswer(view.id, view.state, view.status) for view in seen.nodes]
+    data = quorum_document(answers, newest)
+    rows = data["nodes"]
     printer.result(data, Table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
 
 

@@ -11,16 +11,21 @@ import click
 
 from paceline.client import Client
 from paceline.counted import counted
+from paceline.documents.topics import (
+    NO_CONTROLLER,
+    TopicSummary,
+    partition_document,
+    topic_document,
+)
 from paceline.errors import (
     AuthorizationFailed,
     InvalidPartitions,
     PacelineError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
-    error_for,
 )
 from paceline.types import NO_NODE, TopicPartition, is_internal_topic
-from paceline.wire.native.data import PartitionDescription, TopicDescription, TopicInfo
+from paceline.wire.native.data import TopicDescription, TopicInfo
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.complete_settings import complete_topic_settings
 from paceline_cluster.cli.confirming import confirm
@@ -33,7 +38,6 @@ from paceline_cluster.cli.topic_sizes import sizes
 from paceline_cluster.cli.units import UNITS_HELP, plain
 
 CLUSTER_DEFAULT = -1
-_NO_CONTROLLER = "there is no controller, so leaders and replicas in sync may be others by now"
 LEADER_WAIT_S = 10.0
 """How long leaders are waited for that do not answer: longer than an election takes."""
 
@@ -155,7 +159,7 @@ def list_(
     rows = [[each[column] for column in columns] for each in topics]
     printer.result({"topics": topics}, Table(columns, rows))
     if found and not has_controller:
-        printer.say(f"{_NO_CONTROLLER}; 'paceline health' says more")
+        printer.say(f"{NO_CONTROLLER}; 'paceline health' says more")
     if may_be_hidden:
         who = user_of(ref) or "whoever does not log in"
         printer.say(
@@ -173,15 +177,7 @@ async def _may_be_hidden(client: Client) -> bool:
 
 
 def _summary(info: TopicInfo) -> dict[str, Any]:
-    return {
-        "name": info.name,
-        "topic_id": str(info.topic_id),
-        "kind": info.kind,
-        "partitions": len(info.partitions),
-        "replication_factor": max((len(each.replicas) for each in info.partitions), default=0),
-        "leaderless": sum(each.leader < 0 for each in info.partitions),
-        "under_replicated": sum(len(each.isr) < len(each.replicas) for each in info.partitions),
-    }
+    return TopicSummary(info.name, info.topic_id, info.kind).add(info.partitions).document()
 
 
 @topic.command()
@@ -219,37 +215,12 @@ def describe(
             printer.say(f"{each['name']}: {each['stale']}; 'paceline health' says more")
 
 
-def stale(found: TopicDescription, *, has_controller: bool) -> str | None:
-    """Why what is told of a topic may be out of date; None: it is not."""
-    silent = [str(each.partition) for each in found.partitions if each.error or each.message]
-    reasons = []
-    if not has_controller:
-        reasons.append(_NO_CONTROLLER)
-    if silent:
-        which = f"partition{'' if len(silent) == 1 else 's'} {', '.join(silent)}"
-        reasons.append(
-            f"no leader answered for {which}, of which only what was decided last is known"
-        )
-    return "; ".join(reasons) or None
-
-
 def _described(
     found: TopicDescription, *, has_controller: bool
 ) -> tuple[dict[str, Any], list[Table]]:
-    partitions = [_partition(each) for each in found.partitions]
+    partitions = [partition_document(each) for each in found.partitions]
     configs = found.configs or {}
-    data = {
-        "name": found.name,
-        "topic_id": str(found.topic_id),
-        "kind": found.kind,
-        "configs": configs,
-        "settings": [
-            {"name": each.name, "value": each.value, "source": each.source}
-            for each in found.settings
-        ],
-        "stale": stale(found, has_controller=has_controller),
-        "partitions": partitions,
-    }
+    data = topic_document(found, has_controller=has_controller) | {"partitions": partitions}
     columns = (
         *("partition", "leader", "leader_epoch", "replicas", "isr"),
         *("log_start_offset", "high_watermark", "log_end_offset", "size_bytes", "error"),
@@ -262,31 +233,6 @@ def _described(
     elif configs:  # no leader says what else holds
         tables.append(Table(("setting", "value"), sorted(configs.items())))
     return data, tables
-
-
-def _partition(found: PartitionDescription) -> dict[str, Any]:
-    return {
-        "partition": found.partition,
-        "leader": found.leader,
-        "leader_epoch": found.leader_epoch,
-        "replicas": list(found.replicas),
-        "isr": list(found.isr),
-        "log_start_offset": found.log_start_offset,
-        "high_watermark": found.high_watermark,
-        "log_end_offset": found.log_end_offset,
-        "size_bytes": found.size_bytes,
-        "segments": found.segment_count,
-        "progress": [
-            {
-                "node": each.node_id,
-                "in_sync": each.in_sync,
-                "log_end_offset": each.log_end_offset,
-                "acked_offset": each.acked_offset,
-            }
-            for each in found.progress
-        ],
-        "error": found.message or (str(error_for(found.error, "")) if found.error else None),
-    }
 
 
 @topic.command()
