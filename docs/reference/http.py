@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from docs.reference.markdown import code, table, whole
+from paceline_node.http.api.openapi import document
+from paceline_node.http.api.pages import DESCRIPTION
 from paceline_node.settings import ListenerKind
 
 HTTP, HEALTH, METRICS = (
@@ -12,6 +15,13 @@ HTTP, HEALTH, METRICS = (
     ListenerKind.CURSUS_HEALTH,
     ListenerKind.CURSUS_METRICS,
 )
+
+
+def _parameters(operation: Mapping[str, Any]) -> str:
+    """What may stand behind the path."""
+    named = [each["name"] for each in operation["parameters"] if each["in"] == "query"]
+    return f"Parameters: {', '.join(f'`{name}`' for name in named)}." if named else ""
+
 
 PATHS: Mapping[tuple[ListenerKind, str], str] = {
     (HTTP, "/live"): "200 and `live`, for as long as the process answers. For liveness probes.",
@@ -27,6 +37,15 @@ PATHS: Mapping[tuple[ListenerKind, str], str] = {
         "a node that still starts only the first three."
     ),
     (HTTP, "/metrics"): "The [metrics](metrics.md) in Prometheus's text format.",
+    (HTTP, DESCRIPTION): (
+        "What stands below as an OpenAPI 3.1 document, with the schema of every answer and error. "
+        "Anybody may ask for it."
+    ),
+    **{
+        (HTTP, path): f"{item['get']['summary']}. {_parameters(item['get'])}".rstrip()
+        for path, item in document()["paths"].items()
+        if path.startswith("/api/")
+    },
     (HTTP, "/native"): (
         "A WebSocket that speaks the native protocol: each binary message is one frame. Clients "
         "are given `ws://HOST:7480/native` as their address."
@@ -45,8 +64,12 @@ PATHS: Mapping[tuple[ListenerKind, str], str] = {
 _INTRO = """
 GET and HEAD, HTTP/1.1; HTTPS behind `http+tls` in `listeners`, with certificates of clients behind
 `?client_auth=required`. Without that whoever reaches the port may ask, so do not show it to
-strangers. There is no HTTP API for topics or records; `paceline ... --output json` and the
-[Python client](python.md) are for that.
+strangers. Pages under `/api` show what [commands print](json.md) with `--output json`: how to ask
+for it says [Ask a node over HTTP](../how-to/api.md). Nothing is changed over HTTP; commands and the
+[Python client](python.md) are for that, and for records.
+
+Whatever is not answered with 200 (but for `/ready`) is told by the document of an error:
+`{"error": {"code": ..., "message": ..., "hint": ...}}`, as commands do.
 
 A request's `Host` must be an IP address, `localhost`, an advertised name of the node, or in
 `http.allowed_hosts` (else 421); an `Origin` must be the node itself or in `http.allowed_origins`

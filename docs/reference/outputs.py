@@ -431,7 +431,8 @@ STREAMS = ("logs", "consume", "segment read", "log dump")
 FAILURE: Shape = {"error": {"code": "text", "message": "text", "hint": "text?"}}
 
 _INTRO = """
-What commands print with `--output json`: one document, or a line for each item of a stream. With
+What commands print with `--output json`, and what nodes show [over HTTP](../how-to/api.md), which
+adds `next`: one document, or a line for each item of a stream. With
 `--output yaml` it is the same as YAML. A test holds every shape against what the commands print.
 Fields may be added; none is renamed or removed without a note in `CHANGELOG.md`.
 

@@ -18,6 +18,7 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.control import Address
 from paceline_node.app.boot import Boot
 from paceline_node.app.client_listeners import ClientListeners
+from paceline_node.app.cluster_views import ClusterViews
 from paceline_node.app.groups import GroupMachines
 from paceline_node.app.housekeeping import Housekeeping
 from paceline_node.app.incarnation_file import IncarnationFile
@@ -339,9 +340,10 @@ class Broker:
         """Open the client listeners in ``clients``."""
         store, server = self._metadata.image_store, self._peering.server
         broker, transactions = self._parts(), self.transactions
+        groups = GroupParts(self._groups.machines, self._groups.limits, self._groups.commit_s)
         services = BrokerServices.over(
             broker,
-            GroupParts(self._groups.machines, self._groups.limits, self._groups.commit_s),
+            groups,
             TransactionParts(
                 transactions.machines,
                 transactions.endings,
@@ -390,6 +392,7 @@ class Broker:
             authenticator=make_authenticator(
                 self._env, store, self._peering.decoy_secret, self._settings
             ),
+            views=ClusterViews(broker, services, groups, routing, self._watchdog),
         )
         self.client_memory = listeners.memory
         listeners.register(server)

@@ -12,6 +12,7 @@ from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.segment.server import ServerLimits
+from paceline_node.app.cluster_views import ClusterViews
 from paceline_node.app.cursus import make_cursus
 from paceline_node.app.descriptor_limits import shares
 from paceline_node.app.node_pages import NodePages
@@ -84,7 +85,9 @@ class ClientListeners:
         compressors: Sequence[CursusCompressor] = (),
         tls: NodeTls,
         authenticator: Authenticator,
+        views: ClusterViews,
     ) -> None:
+        self._views = views
         self._live = live
         self._tls = tls
         self._authenticator = authenticator
@@ -115,17 +118,7 @@ class ClientListeners:
             memory=self.memory,
             authenticator=self._authenticator,
         )
-        self._pages = NodePages(
-            settings,
-            env.host,
-            services,
-            metrics,
-            self.memory,
-            native=self._native,
-            cursus=self._cursus,
-            tls=tls,
-            authenticator=self._authenticator,
-        )
+        self._pages = self._make_pages()
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
         metrics.provide(Gauge.READY, lambda: [((), not services.status.reasons())])
         metrics.provide(Gauge.CONNECTIONS_ACTIVE, self._connections)
@@ -139,6 +132,7 @@ class ClientListeners:
 
     def register(self, server: PeerServer) -> None:
         """Serve what other nodes pass on of their clients."""
+        self._views.register(server)
         v1, cursus = self._v1.serve_forwarded, self._cursus.serve_forwarded
         server.register(PeerApi.V1_LINE, lambda session, frame: v1(session.peer, frame))
         server.register_patient(
@@ -197,6 +191,21 @@ class ClientListeners:
             turns=services.turns,
             run_blocking=run_blocking,
             authenticator=self._authenticator,
+        )
+
+    def _make_pages(self) -> NodePages:
+        return NodePages(
+            self._settings,
+            self._broker.env.host,
+            self._services,
+            self._metrics,
+            self.memory,
+            native=self._native,
+            cursus=self._cursus,
+            tls=self._tls,
+            authenticator=self._authenticator,
+            connections=self._views.connections,
+            api=self._views.routes,
         )
 
     def _make_kafka(self) -> KafkaListener:
@@ -350,6 +359,7 @@ class ClientListeners:
                 max_connections=shares(self._settings.limits).per_listener,
                 gate=self._gate,
                 memory=self.memory,
+                connections=self._views.connections,
                 idle_s=self._settings.limits.idle_ms / 1000,
                 opened=self._opened[bound.config.kind],
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 
 import trio
@@ -12,11 +12,14 @@ from paceline.health import date_of
 from paceline_node.app.cursus import health_checks
 from paceline_node.app.cursus_metric_sources import collect_for_cursus
 from paceline_node.app.tls import NodeTls
+from paceline_node.client_connections import Connections
 from paceline_node.client_memory import ClientMemory, Holding
 from paceline_node.env import Host
+from paceline_node.http.api.pages import ApiPages, Route
 from paceline_node.http.cursus_pages import health_pages
+from paceline_node.http.page import PageMaker
 from paceline_node.http.pages import Scrapes, metrics_page, standard_pages
-from paceline_node.http.server import HttpLimits, HttpServer, PageMaker, StreamHandler
+from paceline_node.http.server import HttpLimits, HttpServer, StreamHandler
 from paceline_node.listeners.cursus.listener import CursusListener
 from paceline_node.listeners.native.listener import NativeService
 from paceline_node.listeners.serving import Client, soon
@@ -56,8 +59,12 @@ class NodePages:
         cursus: CursusListener,
         tls: NodeTls,
         authenticator: Authenticator,
+        connections: Connections,
+        api: Sequence[Route],
     ) -> None:
         self._authenticator = authenticator
+        self._connections = connections
+        self._api = api
         self._tls = tls
         self._settings = settings
         self._run_blocking = host.run_blocking
@@ -114,7 +121,8 @@ class NodePages:
         pages = standard_pages(
             scrapes, status.checks, status.permit, self._memory, self._certificates
         )
-        return self._server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket})
+        api = ApiPages(self._api, self._services.turns, self._run_blocking, must_log_in=must_log_in)
+        return self._server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket}, api)
 
     def _session(self, login: Login, client: Client) -> Session | None:
         """Of a client whose upgrade showed credentials. Raises AuthenticationFailed."""
@@ -137,9 +145,11 @@ class NodePages:
         kind: ListenerKind,
         pages: Mapping[str, PageMaker],
         sockets: Mapping[str, StreamHandler] | None = None,
+        api: ApiPages | None = None,
     ) -> HttpServer:
         """A server of a few pages, all counted."""
-        names = {path: path.removeprefix("/") or "root" for path in (*pages, *(sockets or {}))}
+        paths = (*pages, *(sockets or {}), *(api.templates if api else ()))
+        names = {path: path.removeprefix("/") or "root" for path in paths}
         meters = self._metrics.requests_by(kind.value, names)
 
         def count(path: str, status: HTTPStatus, seconds: float) -> None:
@@ -154,6 +164,8 @@ class NodePages:
             count=count,
             memory=self._memory,
             who=self._authenticator.header,
+            branches=() if api is None else (api,),
+            connections=self._connections,
         )
 
     def _limits(self) -> HttpLimits:

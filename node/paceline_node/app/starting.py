@@ -17,9 +17,11 @@ from paceline.errors import NotLeader, RemoteProtocolError
 from paceline.health import judge_start
 from paceline.wire.frame import FrameReader, encode_error
 from paceline_node.client_memory import ClientMemory
+from paceline_node.http.api.pages import ApiOfStarting
 from paceline_node.http.cursus_pages import health_pages
+from paceline_node.http.page import Branch, Page, PageMaker
 from paceline_node.http.pages import LIVE_PAGES, ready_page
-from paceline_node.http.server import HttpLimits, HttpServer, Page, PageMaker
+from paceline_node.http.server import HttpLimits, HttpServer
 from paceline_node.listeners.serving import (
     BoundListener,
     Client,
@@ -71,7 +73,7 @@ class StartingNode:
         self._gate = gate
         self._memory = ClientMemory(_CONNECTIONS * _HELLO_BYTES)
         self._servers = {
-            ListenerKind.HTTP: _server(self._pages(), browsers),
+            ListenerKind.HTTP: _server(self._pages(), browsers, (ApiOfStarting(reasons),)),
             ListenerKind.CURSUS_HEALTH: _server(health_pages(self._checks), browsers),
         }
 
@@ -124,8 +126,11 @@ class StartingNode:
         return {"broker": "; ".join(self._reasons())}
 
 
-def _server(pages: Mapping[str, PageMaker], browsers: BrowserCheck) -> HttpServer:
-    return HttpServer(pages, browsers=browsers, limits=HttpLimits(connections=_CONNECTIONS))
+def _server(
+    pages: Mapping[str, PageMaker], browsers: BrowserCheck, branches: Sequence[Branch] = ()
+) -> HttpServer:
+    limits = HttpLimits(connections=_CONNECTIONS)
+    return HttpServer(pages, browsers=browsers, limits=limits, branches=branches)
 
 
 async def _send_away(stream: trio.abc.Stream, _client: Client) -> None:

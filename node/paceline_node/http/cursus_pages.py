@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
-from paceline_node.http.server import Page, PageMaker
+from paceline_node.http.page import Page, PageMaker
 from paceline_node.security.principals import Principal
 
 Checks = Callable[[Principal], Mapping[str, str]]

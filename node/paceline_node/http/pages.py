@@ -13,7 +13,7 @@ from paceline.health import Check, failed_to_serve
 from paceline_node.client_memory import ClientMemory
 from paceline_node.env import RunBlocking
 from paceline_node.http.lazy_imports import load
-from paceline_node.http.server import Page, PageMaker
+from paceline_node.http.page import Page, PageMaker
 from paceline_node.loop_turns import Turns
 from paceline_node.observe.metric_types import Family
 from paceline_node.security.principals import Principal

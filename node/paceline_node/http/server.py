@@ -6,7 +6,6 @@ is refused. Hosts and origins are checked as ``security/origins.py`` says.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,12 +18,15 @@ import h11
 import structlog
 import trio
 
-from paceline.errors import AuthenticationFailed, AuthorizationFailed
+from paceline.errors import AuthenticationFailed, PacelineError
 from paceline.values import dataclass
+from paceline_node.client_connections import Connection, Connections
 from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding, source_of
 from paceline_node.http.lazy_imports import load
+from paceline_node.http.page import Asked, Branch, Page, PageMaker
+from paceline_node.http.problems import problem, problem_of
 from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve
-from paceline_node.net.connection_limit import address_of
+from paceline_node.net.connection_limit import address_of, name_of
 from paceline_node.net.tls_acceptor import ClearText, TlsAcceptor
 from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.security.acls import host_of
@@ -39,17 +41,6 @@ _CLOSE_S = 1.0
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """An answer to GET."""
-
-    body: bytes
-    content_type: str = "text/plain; charset=utf-8"
-    status: HTTPStatus = HTTPStatus.OK
-
-
-PageMaker = Callable[[Principal], Awaitable[Page]]
-"""Makes a page for who asks."""
 CredentialsCheck = Callable[[str, str], Awaitable[Login]]
 """Whose credentials an Authorization header is, shown by an address that the second text stands
 for. Raises AuthenticationFailed."""
@@ -80,9 +71,10 @@ def _uncounted(path: str, status: HTTPStatus, seconds: float) -> None:
 
 
 class HttpServer:
-    """``pages`` maps paths to what makes their answer, ``sockets`` paths to what serves a
-    WebSocket there. A page raises AuthorizationFailed for whom it is not (403); ``who`` says whose
-    credentials are shown, and raises AuthenticationFailed (401)."""
+    """``pages`` maps paths to what makes their answer, ``branches`` have those that begin alike,
+    ``sockets`` maps paths to what serves a WebSocket there. A page raises the error that it is
+    answered with, AuthorizationFailed for whom it is not (403); ``who`` says whose credentials are
+    shown, and raises AuthenticationFailed (401)."""
 
     def __init__(
         self,
@@ -94,7 +86,11 @@ class HttpServer:
         count: Count = _uncounted,
         memory: ClientMemory | None = None,
         who: CredentialsCheck | None = None,
+        branches: Sequence[Branch] = (),
+        connections: Connections | None = None,
     ) -> None:
+        self._branches = tuple(branches)
+        self._connections = connections or Connections()
         self._who = who
         self._memory = memory or ClientMemory(_UNBOUNDED)
         self._count = count
@@ -150,7 +146,10 @@ class HttpServer:
         """Serve one connection to its end and close it. Never raises for what a client does."""
         connection = _Connection(stream, self._limits, principal, is_encrypted=is_encrypted)
         async with contained("http", "browser or program", self._strangers):
-            await self._converse(stream, connection)
+            with self._connections.entered("http", name_of(stream)) as seen:
+                seen.is_encrypted = is_encrypted
+                connection.seen = seen
+                await self._converse(stream, connection)
 
     async def _converse(self, stream: trio.abc.Stream, connection: _Connection) -> None:
         try:
@@ -162,7 +161,7 @@ class HttpServer:
             status = HTTPStatus(error.error_status_hint)
             # A method of the error raised it, and its frame has it: a cycle with all that was read.
             error.__traceback__ = None
-            await connection.say_last_word(_problem(status, "not a valid HTTP request"))
+            await connection.say_last_word(problem(status, "not a valid HTTP request"))
         finally:
             with trio.move_on_after(_CLOSE_S, shield=True):
                 await trio.aclose_forcefully(stream)
@@ -176,7 +175,7 @@ class HttpServer:
         head = _Head.of(request)
         refusal = self._refusal(head)
         if refusal is not None:
-            self._count(head.path, refusal.status, trio.current_time() - arrived)
+            self._tell(head.path, refusal.status, arrived)
             await connection.say_last_word(refusal)
             return False
         if head.wants_websocket:
@@ -185,8 +184,8 @@ class HttpServer:
         try:
             page = await self._page(head, await self._asker(head, connection))
         except AuthenticationFailed as error:
-            page = _problem(HTTPStatus.UNAUTHORIZED, str(error))
-        self._count(head.path, page.status, trio.current_time() - arrived)
+            page = problem_of(error)
+        self._tell(head.path, page.status, arrived)
         return await self._answer(connection, page, head.method)
 
     async def _asker(self, head: _Head, connection: _Connection) -> Principal:
@@ -196,6 +195,7 @@ class HttpServer:
         if scheme.lower() != "bearer" and self._who is not None:
             raise AuthenticationFailed("expected Authorization: Bearer and a token of a user")
         login = await self._logged_in(head, connection)
+        connection.is_of(login.principal)
         return replace(login.principal, host=host_of(connection.address))
 
     async def _logged_in(self, head: _Head, connection: _Connection) -> Login:
@@ -223,44 +223,63 @@ class HttpServer:
 
     def _refusal(self, head: _Head) -> Page | None:
         if not self._browsers.allows_host(head.host):
-            text = f"host {head.host!r} is not this node: http.allowed_hosts names others that are"
-            return _problem(HTTPStatus.MISDIRECTED_REQUEST, text)
+            text = f"host {head.host!r} is not this node"
+            hint = "http.allowed_hosts names others that are"
+            return problem(HTTPStatus.MISDIRECTED_REQUEST, text, hint)
         if not self._browsers.allows_origin(head.origin, host=head.host):
-            text = f"origin {head.origin!r} is not allowed here: http.allowed_origins names others"
-            return _problem(HTTPStatus.FORBIDDEN, text)
+            text = f"origin {head.origin!r} is not allowed here"
+            hint = "http.allowed_origins names others that are"
+            return problem(HTTPStatus.FORBIDDEN, text, hint)
         if head.has_body:
-            return _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "requests have no body here")
+            return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "requests have no body here")
         if head.wants_websocket and not head.is_ascii:
-            return _problem(HTTPStatus.BAD_REQUEST, "the headers of an upgrade must be ASCII")
+            return problem(HTTPStatus.BAD_REQUEST, "the headers of an upgrade must be ASCII")
         return None
 
     async def _page(self, head: _Head, principal: Principal) -> Page:
-        make = self._pages.get(head.path)
+        make = self._maker(head)
         if make is None:
             if head.path in self._sockets:
-                return _problem(HTTPStatus.UPGRADE_REQUIRED, "this path speaks WebSocket")
-            return _problem(HTTPStatus.NOT_FOUND, f"no page {head.path}")
+                return problem(HTTPStatus.UPGRADE_REQUIRED, "this path speaks WebSocket")
+            return problem(HTTPStatus.NOT_FOUND, f"no page {head.path}")
         if head.method not in ("GET", "HEAD"):
-            return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are served")
+            return problem(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are served")
         try:
             return await make(principal)
-        except AuthorizationFailed as error:
-            return _problem(HTTPStatus.FORBIDDEN, str(error))
+        except PacelineError as error:
+            return problem_of(error)
         except Exception as error:  # noqa: BLE001  a page's bug must not end the server
             self._log.error("page failed", path=head.path, exc_info=error)
-            return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, type(error).__name__)
+            text = f"this is a bug in paceline ({type(error).__name__})"
+            return problem(HTTPStatus.INTERNAL_SERVER_ERROR, text, "the node's log says more")
+
+    def _maker(self, head: _Head) -> PageMaker | None:
+        branch = self._branch(head.path)
+        if branch is None:
+            return self._pages.get(head.path)
+        return partial(branch.page, Asked(head.path, head.query))
+
+    def _branch(self, path: str) -> Branch | None:
+        return next((each for each in self._branches if path.startswith(each.prefix)), None)
+
+    def _tell(self, path: str, status: HTTPStatus, arrived: float) -> None:
+        """Have an answer counted."""
+        branch = self._branch(path)
+        counted = path if branch is None else branch.counted_as(path)
+        self._count(counted, status, trio.current_time() - arrived)
 
     async def _upgrade(self, connection: _Connection, head: _Head) -> None:
         handler = self._sockets.get(head.path)
         if handler is None or head.method != "GET":
-            page = _problem(HTTPStatus.NOT_FOUND, f"no WebSocket at {head.path}")
+            page = problem(HTTPStatus.NOT_FOUND, f"no WebSocket at {head.path}")
             await connection.say_last_word(page)
             return
         try:
             login = await self._logged_in(head, connection)
         except AuthenticationFailed as error:
-            await connection.say_last_word(_problem(HTTPStatus.UNAUTHORIZED, str(error)))
+            await connection.say_last_word(problem_of(error))
             return
+        connection.is_of(login.principal)
         # Here, not above: a node without WebSocket clients does without trio-websocket.
         await load("paceline_node.http.upgrade")
         from paceline_node.http.upgrade import ReplayStream, serve_websocket
@@ -288,6 +307,7 @@ class _Head:
 
     method: str
     path: str
+    query: str
     host: str
     origin: str | None
     authorization: str | None
@@ -302,9 +322,11 @@ class _Head:
             headers.setdefault(name, value)
         origin = headers.get(b"origin")
         authorization = headers.get(b"authorization")
+        target = _target(request.target.decode("latin-1"))
         return cls(
             method=request.method.decode("ascii"),
-            path=_path(request.target.decode("latin-1")),
+            path=target.path,
+            query=target.query,
             host=headers.get(b"host", b"").decode("latin-1"),
             origin=None if origin is None else origin.decode("latin-1"),
             authorization=None if authorization is None else authorization.decode("latin-1"),
@@ -322,12 +344,13 @@ def _is_of_this_machine(host: str) -> bool:
         return False
 
 
-def _path(target: str) -> str:
-    """The path that a request asks for; a target that is no URL is one that no page has."""
+def _target(target: str) -> Asked:
+    """What a request asks for; a target that is no URL is one that no page has."""
     try:
-        return urlsplit(target).path
+        found = urlsplit(target)
     except ValueError:
-        return target
+        return Asked(target, "")
+    return Asked(found.path, found.query)
 
 
 class _Connection:
@@ -342,11 +365,17 @@ class _Connection:
         is_encrypted: bool,
     ) -> None:
         self.principal = principal
+        self.seen: Connection | None = None
         self.is_encrypted = is_encrypted
         self._stream = stream
         self._limits = limits
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
         self._raw = bytearray()
+
+    def is_of(self, principal: Principal) -> None:
+        """Operators see it as this one's."""
+        if self.seen is not None:
+            self.seen.principal = str(principal)
 
     async def next_request(self) -> h11.Request | None:
         """The next request's head; None when the client went or was too slow."""
@@ -421,8 +450,3 @@ class _Connection:
                     await self._stream.send_all(part)
         if scope.cancelled_caught:
             raise trio.BrokenResourceError("the client does not read")
-
-
-def _problem(status: HTTPStatus, text: str) -> Page:
-    body = json.dumps({"error": text}).encode() + b"\n"
-    return Page(body, "application/json", status)

@@ -12,6 +12,7 @@ import trio
 from paceline.errors import RequestTimedOut
 from paceline.types import NodeId
 from paceline.values import dataclass
+from paceline_node.client_connections import Connection, Connections
 from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding, source_of, unlimited
 from paceline_node.env import Network
 from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve
@@ -45,6 +46,7 @@ class Client:
     whom its requests are judged, what the node's memory it holds is charged to, whether others
     could listen, and whether it may do nothing before it has proved who it is. ``end`` ends the
     connection within a second, in which what it has asked for is answered; later it does nothing.
+    Operators see of its ``connection`` who it was last.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Client:
     is_encrypted: bool = False
     must_log_in: bool = False
     end: Callable[[], None] = field(default=_do_nothing, compare=False)
+    connection: Connection | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         asks = replace(
@@ -63,6 +66,9 @@ class Client:
             reached_from=host_of(self.name.rpartition(":")[0]),
         )
         object.__setattr__(self, "principal", asks)
+        if self.connection is not None:
+            self.connection.principal = str(asks)
+            self.connection.is_encrypted = self.is_encrypted
 
     @property
     def address(self) -> str:
@@ -130,6 +136,7 @@ async def serve_clients(
     max_connections: int,
     gate: AcceptGate,
     memory: ClientMemory,
+    connections: Connections | None = None,
     opened: OpenConnections | None = None,
     idle_s: float = float("inf"),
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -140,6 +147,7 @@ async def serve_clients(
     kind = bound.config.kind.value
     task_name = f"{kind} connection"
     log = RateLimitedLog()
+    connections = connections or Connections()
 
     async def one(stream: trio.abc.Stream) -> None:
         client = client_of(stream)
@@ -148,9 +156,16 @@ async def serve_clients(
             with (
                 trio.CancelScope() as scope,
                 memory.holding(kind, client.address, scope.cancel) as held,
+                connections.entered(kind, client.name) as connection,
             ):
-                must_log_in = bound.config.login is Login.REQUIRED
-                asks = replace(client, memory=held, must_log_in=must_log_in, end=soon(scope))
+                connection.memory = held
+                asks = replace(
+                    client,
+                    memory=held,
+                    must_log_in=bound.config.login is Login.REQUIRED,
+                    end=soon(scope),
+                    connection=connection,
+                )
                 await handle(stream, asks)
 
     await serve(

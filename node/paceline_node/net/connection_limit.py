@@ -127,3 +127,15 @@ def address_of(stream: trio.abc.Stream) -> str:
         except OSError:
             pass
     return ""
+
+
+def name_of(stream: trio.abc.Stream) -> str:
+    """The same with its port, for people."""
+    plain = plain_of(stream)
+    if plain is None:
+        return "memory"
+    try:
+        host, port = plain.socket.getpeername()[:2]
+    except OSError:
+        return "gone"
+    return f"{host}:{port}"

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable
 
 import trio
 
+from paceline_node.observe.task_counts import name_of
+
 SLICE_S = 0.01
 """What one task may take of the loop at a time."""
-_UNINTERESTING = "paceline_node."
 
 
 class SliceMeter(trio.abc.Instrument):
@@ -37,7 +38,7 @@ class SliceMeter(trio.abc.Instrument):
         """The step has ended."""
         took_s = self._clock() - self._began
         if took_s > SLICE_S:
-            self._note(task.name.removeprefix(_UNINTERESTING), took_s)
+            self._note(name_of(task), took_s)
 
     def _note(self, name: str, took_s: float) -> None:
         self._too_long[name] = self._too_long.get(name, 0) + 1

@@ -25,6 +25,7 @@ from paceline_cluster.cli.main import COMMANDS, main
 from paceline_node.app.node_pages import NATIVE_PATH
 from paceline_node.client_memory import ClientMemory
 from paceline_node.env import RealHost
+from paceline_node.http.api.pages import ApiPages
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.pages import Scrapes, standard_pages
 from paceline_node.loop_turns import Turns
@@ -32,6 +33,7 @@ from paceline_node.security.principals import Principal
 from paceline_node.settings import ListenerKind, print_config
 from paceline_node.settings.counts import COUNTS
 from paceline_node.settings.topic_config import KEYS
+from tests.unit.http.api_routes import table
 from tests.unit.listeners import lone
 
 LAUNCHER = Path(inspect.getfile(main)).parents[1]
@@ -127,7 +129,11 @@ async def test_what_a_node_serves_and_shows_is_there(
 def test_every_page_of_http_is_there() -> None:
     scrapes = Scrapes(tuple, Turns(), RealHost().run_blocking)
     served = {
-        ListenerKind.HTTP: {*standard_pages(scrapes, tuple, _nobody, ClientMemory(1)), NATIVE_PATH},
+        ListenerKind.HTTP: {
+            *standard_pages(scrapes, tuple, _nobody, ClientMemory(1)),
+            *ApiPages(table(), Turns(), RealHost().run_blocking).templates,
+            NATIVE_PATH,
+        },
         ListenerKind.CURSUS_HEALTH: set(health_pages(_nothing)),
         ListenerKind.CURSUS_METRICS: {"/metrics"},
     }

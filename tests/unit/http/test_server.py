@@ -13,8 +13,10 @@ from trio.testing import MockClock
 from paceline.health import Check, Level
 from paceline.wire.frame import Kind, encode_head
 from paceline_node.client_memory import ClientMemory, Holding, unlimited
+from paceline_node.http.api.pages import ApiOfStarting
+from paceline_node.http.page import Page
 from paceline_node.http.pages import Scrapes, standard_pages
-from paceline_node.http.server import HttpLimits, HttpServer, Page
+from paceline_node.http.server import HttpLimits, HttpServer
 from paceline_node.http.upgrade import serve_websocket
 from paceline_node.loop_turns import Turns
 from paceline_node.net.framestream import FrameStream
@@ -165,7 +167,7 @@ async def test_who_is_sent_away_is_told_which_setting_lets_him_in(nursery: trio.
         await client.send(f"GET /live HTTP/1.1\r\n{more}\r\n")
         said, _, body = await client.answer()
         assert said == status
-        assert setting in json.loads(body)["error"]
+        assert setting in json.loads(body)["error"]["hint"]
 
 
 async def test_ready_shows_what_clients_hold(nursery: trio.Nursery) -> None:
@@ -196,8 +198,25 @@ async def test_pages_that_tell_something_are_put_to_the_policy(nursery: trio.Nur
     for path in ("/ready", "/metrics"):
         await client.send(f"GET {path} HTTP/1.1\r\n{HEAD}\r\n")
         status, _, body = await client.answer()
-        assert (status, json.loads(body)) == (403, {"error": "anonymous may not describe cluster"})
+        error = json.loads(body)["error"]
+        assert status == 403
+        assert error["code"] == "AUTHORIZATION_FAILED"
+        assert error["message"] == "anonymous may not describe cluster"
+        assert "Authorization: Bearer" in error["hint"]
     assert await get(client, "/live") == 200
+
+
+async def test_the_api_of_a_node_that_starts_says_what_it_waits_for(
+    nursery: trio.Nursery,
+) -> None:
+    client = Client(server(branches=[ApiOfStarting(lambda: ["it reads its logs"])]), nursery)
+    await client.send(f"GET /api/topics HTTP/1.1\r\n{HEAD}\r\n")
+    status, _, body = await client.answer()
+    error = json.loads(body)["error"]
+    assert (status, error["code"]) == (503, "SERVICE_UNAVAILABLE")
+    assert error["message"] == "this node is starting: it reads its logs"
+    assert await get(client, "/api/topics", method="POST") == 405
+    assert await get(client, "/apis") == 404
 
 
 async def test_every_answer_is_counted(nursery: trio.Nursery) -> None:

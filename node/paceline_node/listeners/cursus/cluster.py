@@ -16,6 +16,7 @@ from paceline_node.security.principals import Operation
 from paceline_node.services.admin.node_status import QuorumView, count_partitions
 from paceline_node.services.topics.cluster_view import BrokerView, TopicView
 from paceline_node.services.topics.topic_service import TopicService
+from paceline_node.sliced_work import at_once
 
 _CONTROLLER_WAIT_S = 3.5
 
@@ -49,7 +50,7 @@ class CursusCluster:
         """Quorum, nodes and partitions, as this node's metadata have them."""
         image = self._topics.overview(call.principal)
         quorum = self._quorum()
-        counts = count_partitions(image)
+        counts = at_once(count_partitions(image))
         active = len(image.active_brokers())
         status = {
             "raft_leader": self._places.address(quorum.leader),

@@ -17,6 +17,7 @@ from paceline_node.listeners.serving import member_host
 from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.admin.node_status import broker_info
+from paceline_node.services.groups import described_groups
 from paceline_node.services.groups.group_service import GroupService
 from paceline_node.services.groups.offsets_to_commit import OffsetsToCommit
 from paceline_node.services.groups.open_group import GroupMember, OpenGroup, Position
@@ -35,7 +36,6 @@ _Named = (
 )
 """Requests about a group of any family."""
 _LISTENERS = ("native", "http")
-_ASSIGNED_BYTES_PER_UNIT = 1024
 
 
 class NativeGroups:
@@ -208,22 +208,12 @@ class NativeGroups:
         found = await self._groups.list(request.families, request.states)
 
         def packed() -> Work[list[list[Any]]]:
-            listed = []
+            told = []
             for each in found:
                 yield 1
-                key = each.key
-                if self._groups.may_see(principal, key.group):
-                    told = wire.GroupListing(
-                        key.family.value,
-                        key.group,
-                        key.subject,
-                        each.state,
-                        each.protocol_type,
-                        each.member_count,
-                        each.generation,
-                    )
-                    listed.append(told.pack())
-            return listed
+                if self._groups.may_see(principal, each.key.group):
+                    told.append(described_groups.listed(each).pack())
+            return told
 
         return Packed([await self._turns.run(packed())])
 
@@ -231,40 +221,8 @@ class NativeGroups:
         request = wire.DescribeGroup.unpack(frame.body)
         group = self._open_any(principal, Operation.DESCRIBE, request)
         found = await group.describe()
-
-        def described() -> Work[list[wire.GroupMember]]:
-            told = []
-            for each in found.members:
-                member = each.member
-                yield 1 + len(member.assignment) // _ASSIGNED_BYTES_PER_UNIT
-                told.append(
-                    wire.GroupMember(
-                        member_id=member.member_id,
-                        instance_id=member.instance_id,
-                        client_id=member.client_id,
-                        session_timeout_ms=member.session_timeout_ms,
-                        silent_ms=int(each.silent_s * 1000),
-                        metadata=each.metadata,
-                        assignment=member.assignment,
-                        assigned=tuple(wire.TopicPartitions(*read) for read in each.assigned),
-                        host=member.client_host.removeprefix("/"),
-                    )
-                )
-            return told
-
-        key, kept = found.key, found.group
-        return wire.GroupDescription(
-            family=key.family.value,
-            group=key.group,
-            subject=key.subject,
-            state=found.state,
-            generation=kept.generation,
-            protocol_type=kept.protocol_type,
-            protocol=kept.protocol,
-            leader=kept.leader,
-            members=tuple(await self._turns.run(described())),
-            listed=self._groups.listed_topics(key),
-        )
+        topics = self._groups.listed_topics(found.key)
+        return await self._turns.run(described_groups.described(found, topics))
 
     async def _delete(self, frame: Frame, principal: Principal) -> Message:
         request = wire.DeleteGroup.unpack(frame.body)

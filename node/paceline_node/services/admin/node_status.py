@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from paceline import health
@@ -17,12 +17,17 @@ from paceline_node.controller.lifecycle import Lifecycle
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.replication.hosted_partitions import PartitionTable
+from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.admin import damage_view
 from paceline_node.services.authorization.authorizer import Authorizer
+from paceline_node.sliced_work import Work, at_once
 
 _TO_MEND = (CheckName.DISK_SPACE, CheckName.DAMAGE, CheckName.CERTIFICATES)
 """What ``damaged`` tells."""
+_COUNTED_PER_UNIT = 4
+_LOOKED_AT_AT_A_TIME = 32
+_LOOKED_AT_UNITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +54,13 @@ class PartitionCounts:
     under_min_isr: int
 
 
-def count_partitions(image: Image) -> PartitionCounts:
+def count_partitions(image: Image) -> Work[PartitionCounts]:
     """Count what is wrong with partitions: fewer in sync than assigned, than the minimum, none."""
     partitions = leaderless = under_replicated = under_min_isr = 0
     for partition in image.partitions():
         partitions += 1
+        if not partitions % _COUNTED_PER_UNIT:
+            yield 1
         leaderless += partition.leader < 0
         under_replicated += len(partition.isr) < len(partition.replicas)
         under_min_isr += len(partition.isr) < partition.min_isr
@@ -112,11 +119,11 @@ class StatusService:
 
     def reasons(self) -> tuple[str, ...]:
         """Why this node is not ready; empty when it is."""
-        return tuple(each.reason for each in health.failed_to_serve(self._own_checks()))
+        return tuple(each.reason for each in health.failed_to_serve(self._own_checks(())))
 
     def checks(self) -> tuple[Check, ...]:
         """How this node and the cluster are, as far as it knows; those that pass, too."""
-        image, counts = self._store.image, self._counts()
+        image, counts = self._store.image, at_once(self._counts())
         active = (node for node, broker in image.brokers.items() if not broker.fenced)
         facts = health.ClusterFacts(
             members=sorted(image.brokers),
@@ -127,9 +134,9 @@ class StatusService:
             under_min_isr=counts.under_min_isr,
             under_replicated=counts.under_replicated,
         )
-        return (*self._own_checks(), *health.judge_cluster(facts))
+        return (*self._own_checks(self._damage()), *health.judge_cluster(facts))
 
-    def _own_checks(self) -> tuple[Check, ...]:
+    def _own_checks(self, damage: Sequence[health.Damage]) -> tuple[Check, ...]:
         quorum, disk = self._quorum(), self._lifecycle.health
         return health.judge_node(
             health.NodeFacts(
@@ -140,7 +147,7 @@ class StatusService:
                 has_session=self._lifecycle.session_valid,
                 shortage=disk.shortage,
                 disk_is_slow=disk.slow,
-                damage=self._damage(),
+                damage=damage,
                 certificates=self._certificate_facts(),
                 loop_delay_s=self._loop_delay(),
                 session_s=self._lifecycle.session_s,
@@ -157,12 +164,12 @@ class StatusService:
         now = self._env.host.wall_ms() / 1000
         return health.Certificates(known.expiries, known.refused, now)
 
-    def _counts(self) -> PartitionCounts:
+    def _counts(self) -> Work[PartitionCounts]:
         # Probes come every few seconds, and images of thousands of partitions change rarely.
-        image = self._store.image
-        if self._counted is None or self._counted[0] is not image:
-            self._counted = (image, count_partitions(image))
-        return self._counted[1]
+        image, counted = self._store.image, self._counted
+        if counted is None or counted[0] is not image:
+            counted = self._counted = (image, (yield from count_partitions(image)))
+        return counted[1]
 
     def quorum(self) -> QuorumView:
         """The metadata quorum as this node sees it."""
@@ -186,11 +193,38 @@ class StatusService:
     def report(self, principal: Principal) -> StatusReply:
         """The native STATUS reply. Raises AuthorizationFailed."""
         self.permit(principal)
-        image = self._store.image
-        counts = self._counts()
-        found = health.found(self._own_checks())
+        return at_once(self.reporting())
+
+    def reporting(self) -> Work[StatusReply]:
+        """The same, for another node, which has judged for whom."""
+        node, hosted = self._node_id, self._table.hosted
+        hurt: list[Partition] = []
+        leading = 0
+        for start in range(0, len(hosted), _LOOKED_AT_AT_A_TIME):
+            yield _LOOKED_AT_UNITS
+            lost = self._table.lost_ends
+            for each in hosted[start : start + _LOOKED_AT_AT_A_TIME]:
+                leading += each.is_leader
+                if damage_view.describe(node, [each], lost) or damage_view.ranges(
+                    node, [each], lost
+                ):
+                    hurt.append(each)
+        hurt.sort(key=lambda each: (each.topic, each.partition))
+        counts = yield from self._counts()
+        return self._report(counts, hurt, leading=leading, hosting=len(hosted))
+
+    def _report(
+        self,
+        counts: PartitionCounts,
+        hurt: Sequence[Partition],
+        *,
+        leading: int,
+        hosting: int,
+    ) -> StatusReply:
+        image, lost = self._store.image, self._table.lost_ends
+        damage = damage_view.describe(self._node_id, hurt, lost)
+        found = health.found(self._own_checks(damage))
         quorum = self._quorum()
-        hosted = self._table.partitions
         total, free = self._disk_bytes()
         return StatusReply(
             node_id=self._node_id,
@@ -211,13 +245,13 @@ class StatusService:
             leaderless_count=counts.leaderless,
             under_replicated_count=counts.under_replicated,
             under_min_isr_count=counts.under_min_isr,
-            leading_count=sum(partition.is_leader for partition in hosted),
-            hosting_count=len(hosted),
+            leading_count=leading,
+            hosting_count=hosting,
             degraded=self._lifecycle.health.degraded,
             uptime_ms=int((self._env.now() - self._started) * 1000),
             pid=self._env.host.pid(),
             damaged=tuple(each.reason for each in found if each.name in _TO_MEND),
-            ranges=damage_view.ranges(self._node_id, hosted, self._table.lost_ends),
+            ranges=damage_view.ranges(self._node_id, hurt, lost),
             certificates=(
                 ()
                 if self._certificates is None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from paceline.errors import ErrorCode, NotLeader, PacelineError, UnknownTopicOrPartition
 from paceline.types import NO_EPOCH, NO_NODE
 from paceline.wire.native import data
+from paceline.wire.peer.names import PartitionName
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.loop_turns import Turns
@@ -36,17 +37,37 @@ class DescriptionService:
             raise UnknownTopicOrPartition(f"topic {request.topic!r} does not exist")
         numbers = request.partitions or tuple(sorted(topic.partitions))
         described = await self._turns.run(self._describing(topic, numbers, request.own_replica))
-        settings = self._topics.settings(topic) if request.settings else ()
         return data.TopicDescription(
             name=topic.name,
             topic_id=topic.topic_id,
             partitions=tuple(described),
             kind=topic.kind,
             configs=dict(topic.configs),
-            settings=tuple(
-                data.EffectiveSetting(key.name, value, source) for key, value, source in settings
-            ),
+            settings=self.settings(topic) if request.settings else (),
         )
+
+    def settings(self, topic: TopicImage) -> tuple[data.EffectiveSetting, ...]:
+        """What holds for a topic at this node."""
+        return tuple(
+            data.EffectiveSetting(key.name, value, source)
+            for key, value, source in self._topics.settings(topic)
+        )
+
+    def here(self, names: Sequence[PartitionName]) -> Work[list[data.PartitionDescription]]:
+        """Each as its leader here knows it, with an error where this node does not lead. Nobody is
+        asked whether that may be told."""
+        described = []
+        for each in names:
+            yield 6
+            topic = self._topics.find(each.topic)
+            described.append(
+                undescribed(
+                    each.partition, None, UnknownTopicOrPartition(f"{each.topic} is not known")
+                )
+                if topic is None
+                else self._partition(topic, each.partition, own_replica=False)
+            )
+        return described
 
     def _describing(
         self, topic: TopicImage, numbers: Sequence[int], own_replica: bool
@@ -63,16 +84,17 @@ class DescriptionService:
         registration = topic.partitions.get(number)
         local = self._records.hosted(topic.name, number)
         if registration is None:
-            return _undescribed(number, None, UnknownTopicOrPartition(f"{topic.name}/{number}"))
+            return undescribed(number, None, UnknownTopicOrPartition(f"{topic.name}/{number}"))
         if local is None or not (local.is_leader or own_replica):
             refusal = NotLeader(f"{topic.name}/{number}: node {registration.leader} leads")
-            return _undescribed(number, registration, refusal)
+            return undescribed(number, registration, refusal)
         return _description(number, registration, local)
 
 
-def _undescribed(
+def undescribed(
     number: int, known: PartitionRegistration | None, error: PacelineError
 ) -> data.PartitionDescription:
+    """What was decided of a partition that nobody tells more of, and why."""
     return data.PartitionDescription(
         partition=number,
         error=error.code,

@@ -94,7 +94,7 @@ class GroupService:
     ) -> OpenGroup:
         """A group of any family, for ``principal`` to do this to it. Raises InvalidRequest where
         there is no such family."""
-        key = GroupKey(_family(family), group, subject)
+        key = GroupKey(family_named(family), group, subject)
         return self._open(OpenGroup, principal, operation, key)
 
     def open_kafka(self, principal: Principal, operation: Operation, group: str) -> KafkaGroup:
@@ -274,7 +274,7 @@ class GroupService:
         """All groups that this node coordinates, of these families and in these states; empty
         filters let everything pass. Raises InvalidRequest where there is no such family,
         CoordinatorLoadInProgress while it is still loading some."""
-        wanted, wanted_states = frozenset(map(_family, families)), frozenset(states)
+        wanted, wanted_states = frozenset(map(family_named, families)), frozenset(states)
         led = [
             (number, replica)
             for number, replica, _ in self._machines.machines()
@@ -328,7 +328,8 @@ class GroupService:
         return found is not None and partition in found.partitions
 
 
-def _family(name: str) -> Family:
+def family_named(name: str) -> Family:
+    """The family that people call so. Raises InvalidRequest."""
     try:
         return Family(name)
     except ValueError:

@@ -1,0 +1,45 @@
+"""Answers that say why there is no other: the document of an error, as commands print it."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+
+from paceline.documents.failures import failure_document, hint_for
+from paceline.error_codes import ErrorCode
+from paceline.errors import AuthenticationFailed, AuthorizationFailed, PacelineError
+from paceline_node.http.page import Page
+from paceline_node.security import refusals
+
+LOG_IN = (
+    "send 'Authorization: Bearer TOKEN'; an administrator makes a token by "
+    "'paceline user token NAME'"
+)
+_STATUSES = {
+    ErrorCode.AUTHENTICATION_FAILED: HTTPStatus.UNAUTHORIZED,
+    ErrorCode.AUTHORIZATION_FAILED: HTTPStatus.FORBIDDEN,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: HTTPStatus.NOT_FOUND,
+    ErrorCode.GROUP_ID_NOT_FOUND: HTTPStatus.NOT_FOUND,
+    ErrorCode.INVALID_REQUEST: HTTPStatus.BAD_REQUEST,
+    ErrorCode.REQUEST_TIMED_OUT: HTTPStatus.GATEWAY_TIMEOUT,
+    ErrorCode.UNKNOWN_SERVER_ERROR: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+
+def problem(status: HTTPStatus, message: str, hint: str = "", code: str = "") -> Page:
+    """An answer of that status. Without a ``code`` of the broker's that is the status's name."""
+    document = failure_document(code or status.name, message, hint)
+    return Page(json.dumps(document).encode() + b"\n", "application/json", status)
+
+
+def problem_of(error: PacelineError) -> Page:
+    """The answer to a request that fails so; what the state of things refuses is 503: the same may
+    succeed later."""
+    status = _STATUSES.get(error.code, HTTPStatus.SERVICE_UNAVAILABLE)
+    return problem(status, str(error) or type(error).__name__, _hint(error), error.code.name)
+
+
+def _hint(error: PacelineError) -> str:
+    if isinstance(error, AuthorizationFailed | AuthenticationFailed):
+        return refusals.what_to_do(str(error), log_in=LOG_IN)
+    return hint_for(error.code)
