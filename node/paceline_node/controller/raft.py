@@ -15,6 +15,7 @@ from uuid import UUID
 from paceline.errors import NotController, RemoteProtocolError
 from paceline.types import NodeId
 from paceline_node.controller.raft_ballot import Ballot
+from paceline_node.controller.raft_claims import NO_LOG, Claims
 from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_histories import contradiction, lacking, shows
 from paceline_node.controller.raft_leader import Leader
@@ -91,6 +92,7 @@ class Raft:
         self._ballot = Ballot(wall_ms, _FRESH_HEARTBEATS * heartbeat_ms)
         self._campaign = VoteKind.PRE
         self._self_vote_sequence = 0
+        self._claims = Claims(timing.election_ticks)
         self._assembly = SnapshotAssembly()
         self._redraw_timeout()
         self._handlers: dict[type[RaftMessage], Callable[[Any], None]] = {
@@ -150,7 +152,7 @@ class Raft:
         elif state.role in (Role.PRE_CANDIDATE, Role.CANDIDATE) and self._is_retry_tick():
             self._ask_for_votes()
             if state.role is Role.PRE_CANDIDATE:
-                self._count_vote(state.me, state.word())
+                self._count_own_vote()
 
     def quiet_ticks(self) -> int:
         """How many ticks it takes, at least 1, to the next one that may do anything: whoever feeds
@@ -170,6 +172,7 @@ class Raft:
         state = self.state
         if message.to != state.me or message.sender == state.me:
             return
+        self._note_claim(message)
         if message.term > state.term:
             if not self._accept_newer_term(message):
                 return
@@ -178,11 +181,21 @@ class Raft:
             return
         self._handlers[type(message)](message)
 
+    def _note_claim(self, message: RaftMessage) -> None:
+        """Whatever its term is: where somebody's log ends."""
+        now = self.state.now_tick
+        if isinstance(message, VoteRequest):
+            self._claims.note_own(message.sender, (message.last_term, message.last_index), now)
+        elif isinstance(message, VoteResponse):
+            heard = message.heard_term, message.heard_index
+            self._claims.note_own(message.sender, (message.last_term, message.last_index), now)
+            self._claims.note_heard(message.sender, heard, now)
+
     def persisted(self, sequence: int) -> None:
         """Effects up to this sequence number are on stable storage."""
         self.state.log.confirm(sequence)
         if self.state.role is Role.CANDIDATE and sequence >= self._self_vote_sequence:
-            self._count_vote(self.state.me, self.state.word())
+            self._count_own_vote()
         if self.leadership is not None:
             self.leadership.advance_commit()
 
@@ -232,7 +245,7 @@ class Raft:
         if kind is VoteKind.PRE:
             state.role = Role.PRE_CANDIDATE
             self._ask_for_votes()
-            self._count_vote(state.me, state.word())
+            self._count_own_vote()
             return
         state.role = Role.CANDIDATE
         term = state.term + 1
@@ -355,7 +368,14 @@ class Raft:
         pre_granted = granted and request.kind is VoteKind.PRE
         term = request.term if pre_granted else state.term
         grant = state.word() if granted else Grant.REFUSED
-        state.send_after_persist(VoteResponse(state.me, request.sender, term, request.kind, grant))
+        others = self.config.voter_ids - {request.sender}
+        heard = self._claims.newest_own(others, state.now_tick)
+        own = state.log_end() if state.may_campaign() else NO_LOG
+        state.send_after_persist(
+            VoteResponse(
+                state.me, request.sender, term, request.kind, grant, state.life, *own, *heard
+            )
+        )
 
     def _on_vote_response(self, response: VoteResponse) -> None:
         state = self.state
@@ -368,16 +388,22 @@ class Raft:
         else:
             return
         if response.term == wanted:
-            self._count_vote(response.sender, response.grant)
+            self._count_vote(response.sender, response.grant, response.life)
 
-    def _count_vote(self, voter: MemberId, grant: Grant) -> None:
-        ballot, config = self._ballot, self.config
-        ballot.note(voter, grant)
+    def _count_own_vote(self) -> None:
+        state = self.state
+        self._count_vote(state.me, state.word(), state.life)
+
+    def _count_vote(self, voter: MemberId, grant: Grant, life: int) -> None:
+        ballot, config, state = self._ballot, self.config, self.state
+        ballot.note(voter, grant, life)
         if ballot.is_refused(config):
             self._become_follower(self.state.term, None)
         elif self.state.role is Role.PRE_CANDIDATE:
-            wait = self.state.timing.election_ticks // 2
-            if ballot.has_ripened(config, self.state.now_tick, wait):
+            wait = state.timing.election_ticks // 2
+            newest = self._claims.newest(config.voter_ids, state.now_tick)
+            is_newest = newest <= state.log_end()
+            if ballot.has_ripened(config, state.now_tick, wait, is_newest=is_newest):
                 self.campaign(VoteKind.REAL)
         elif ballot.is_won(config):
             self._become_leader()
@@ -387,7 +413,7 @@ class Raft:
         state.settle()
         state.role = Role.LEADER
         state.leader = state.me
-        self.leadership = Leader(state, has_waited=self._ballot.has_waited)
+        self.leadership = Leader(state, self._ballot.waited_with())
 
     def _resign(self, leadership: Leader) -> None:
         """Removed from the voters: pass leadership on, so that nobody has to wait for a timeout."""

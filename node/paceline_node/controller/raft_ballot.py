@@ -22,6 +22,7 @@ class Ballot:
         self._wall_ms = wall_ms
         self._fresh_ms = fresh_ms
         self._answers: dict[MemberId, tuple[Grant, int]] = {}
+        self._lives: dict[MemberId, int] = {}
         self._enough_at: int | None = None
         self._counted = _SURE
 
@@ -31,10 +32,13 @@ class Ballot:
         if after_pre_votes and not self._is_majority(config, _SURE):
             self._counted = _LATE if self._is_majority(config, _LATE) else _ANY
         self._answers = {}
+        self._lives = {}
         self._enough_at = None
 
-    def note(self, voter: MemberId, grant: Grant) -> None:
+    def note(self, voter: MemberId, grant: Grant, life: int) -> None:
+        """An answer of this process of the voter."""
         self._answers[voter] = grant, self._wall_ms()
+        self._lives[voter] = life
 
     def to_ask(self, config: Config) -> list[MemberId]:
         """Whom to ask, in order: the silent ones, and while somebody is not sure all others again,
@@ -52,12 +56,13 @@ class Ballot:
         """Whether a majority grants it, patient or not."""
         return self._is_majority(config, _ANY)
 
-    def has_ripened(self, config: Config, now: int, wait: int) -> bool:
+    def has_ripened(self, config: Config, now: int, wait: int, *, is_newest: bool) -> bool:
         """Whether to go on from pre-votes to an election, at tick ``now``: at once where nobody can
-        know more; else whoever does has had ``wait`` ticks to ask by itself, since it is enough."""
+        know more; else whoever does has had ``wait`` ticks to ask by itself, since it is enough,
+        and nobody who is heard has a newer log."""
         if self.knows_every_term(config):
             return True
-        if not self._is_majority(config, _LATE):
+        if not is_newest or not self._is_majority(config, _LATE):
             self._enough_at = None
             return False
         if self._enough_at is None:
@@ -69,10 +74,12 @@ class Ballot:
         is sure, or everybody grants it, just now."""
         return self._is_majority(config, _SURE) or self._is_unanimous(config)
 
-    @property
-    def has_waited(self) -> bool:
-        """Whether the election rests on voters that are not sure, and has waited for the others."""
-        return self._counted is _LATE
+    def waited_with(self) -> dict[MemberId, int]:
+        """Where the election rests on voters that are not sure, and has waited for all others: the
+        processes that voted. Else none."""
+        if self._counted is not _LATE:
+            return {}
+        return {voter: self._lives[voter] for voter in self._who(_LATE)}
 
     def is_won(self, config: Config) -> bool:
         """Whether a majority votes for it, as sure as the pre-votes were at least: who is less so

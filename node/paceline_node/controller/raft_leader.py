@@ -5,7 +5,7 @@ One object per leadership; it dies with it. Rules: RAFT 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from paceline.errors import InvalidRequest, NotController, Throttled
 from paceline.values import dataclass
@@ -25,7 +25,7 @@ from paceline_node.controller.raft_types import Config, Entry, EntryKind, Member
 
 _MANY_VOTERS = 5
 """Among so many a candidate may win yet with the vote of a member that has forgotten it, though a
-majority follows another leader. So all are asked before that member is sure (RAFT 2.9)."""
+majority follows another leader. So all must have answered before that member counts (RAFT 2.9)."""
 
 
 @dataclass(slots=True)
@@ -47,10 +47,11 @@ class _Read:
 class Leader:
     """State that exists only while this member leads."""
 
-    def __init__(self, state: NodeState, *, has_waited: bool) -> None:
-        """``has_waited``: the election rested on members that are not sure (RAFT 2.9)."""
+    def __init__(self, state: NodeState, elected_with: Mapping[MemberId, int]) -> None:
+        """``elected_with``: processes that the election rested on though they are not sure (RAFT
+        2.9)."""
         self._state = state
-        self._has_waited = has_waited
+        self._elected_with = elected_with
         self.progress: dict[MemberId, Progress] = {}
         self._handover: _Handover | None = None
         self._round = 0
@@ -111,7 +112,7 @@ class Leader:
                 self.progress[member] = Progress(
                     next=state.log.last_index + 1,
                     heard_tick=state.now_tick,
-                    trust=Trust(suffices_late=self._has_waited),
+                    trust=Trust(self._elected_with.get(member, 0)),
                     round_target=state.log.last_index,
                 )
 
@@ -276,7 +277,7 @@ class Leader:
         if trust.needs_round():
             trust.begin(self._round + 1)
             self._begin_round()
-        elif self._reads or trust.is_open():
+        elif self._reads or any(each.trust.is_open() for each in self.progress.values()):
             self._finish_rounds()
 
     def advance_commit(self) -> None:
@@ -388,16 +389,19 @@ class Leader:
         """End what waits for a round that enough voters have answered."""
         state = self._state
         acked = self._agreed(self._round, lambda progress: progress.acked_round)
-        voters = state.log.config.voter_ids
-        by_all = acked
-        if len(voters) >= _MANY_VOTERS:
-            others = [self.progress[voter].acked_round for voter in voters - {state.me}]
-            by_all = min(others)
-        for progress in self.progress.values():
-            progress.trust.confirmed(acked, by_all, state.log.last_index)
+        self._confirm(acked)
         while self._reads and self._reads[0].round <= acked:
             read = self._reads.pop(0)
             state.effects.reads.append(ReadReady(read.context, read.index))
+
+    def _confirm(self, acked: int) -> None:
+        """Processes that this round was begun for have promised nothing to a newer leader."""
+        voters = self._state.log.config.voter_ids
+        if len(voters) >= _MANY_VOTERS:
+            others = voters - {self._state.me}
+            acked = min(self.progress[voter].acked_round for voter in others)
+        for progress in self.progress.values():
+            progress.trust.confirmed(acked, self._state.log.last_index)
 
     def abandon_reads(self) -> None:
         """Leadership is lost: the reads under way fail."""
@@ -417,14 +421,15 @@ class Leader:
         self._handover = _Handover(target, state.now_tick + state.timing.election_ticks)
 
     def best_successor(self) -> MemberId | None:
-        """The live voter with the longest log."""
+        """The live voter with the longest log; a sure one if possible, for no other wins a
+        hand-over."""
         live = self.live()
         candidates = [
-            (progress.match, member)
+            (progress.trust.is_sure, progress.match, member)
             for member, progress in self.progress.items()
             if member in live and member in self._state.log.config.voter_ids
         ]
-        return max(candidates)[1] if candidates else None
+        return max(candidates)[2] if candidates else None
 
     def refused(self, member_node: int) -> None:
         """A connection to this node was refused: its process is dead for now."""

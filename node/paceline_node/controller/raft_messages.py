@@ -15,7 +15,8 @@ and goes on by kind:
 ::
 
     1 VOTE              u8 vote kind (0 pre, 1 real, 2 forced), u64 last index, u64 last term
-    2 VOTE_RESPONSE     u8 vote kind, u8 grant (0 refused, 1 sure, 2 unsure, 3 waits)
+    2 VOTE_RESPONSE     u8 vote kind, u8 grant (0 refused, 1 sure, 2 unsure, 3 waits), u64 life,
+                        u64 last term, u64 last index, u64 last term heard, u64 last index heard
     3 APPEND            u64 prev index, u64 prev term, u64 commit, u64 round, u64 sure life,
                         u32 count, count x (u64 term, u8 entry kind, u32 size, size bytes)
     4 APPEND_RESPONSE   u8 ok, u64 match, u64 reject index, u64 hint, u64 round,
@@ -79,10 +80,18 @@ class VoteRequest(RaftMessage):
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse(RaftMessage):
-    """A granted PRE vote carries the request's term; a rejection the receiver's own."""
+    """A granted PRE vote carries the request's term; a rejection the receiver's own. ``life`` tells
+    the sender's process from earlier ones on the same disk. ``last_term`` and ``last_index`` are
+    the end of its log, 0 where it may not lead; ``heard_term`` and ``heard_index`` that of the
+    newest log of another voter that it has heard just now."""
 
     kind: VoteKind
     grant: Grant
+    life: int
+    last_term: int
+    last_index: int
+    heard_term: int
+    heard_index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +161,7 @@ class _Kind(enum.IntEnum):
 
 _HEAD = struct.Struct(">B16si16si16sQ")
 _VOTE = struct.Struct(">BQQ")
-_VOTE_RESPONSE = struct.Struct(">BB")
+_VOTE_RESPONSE = struct.Struct(">BBQQQQQ")
 _APPEND = struct.Struct(">QQQQQI")
 _ENTRY = struct.Struct(">QBI")
 _APPEND_RESPONSE = struct.Struct(">BQQQQQB")
@@ -178,8 +187,8 @@ def _body(message: RaftMessage) -> tuple[_Kind, bytes]:
             return _Kind.APPEND_RESPONSE, packed
         case VoteRequest(_, _, _, kind, last_index, last_term):
             return _Kind.VOTE, _VOTE.pack(kind, last_index, last_term)
-        case VoteResponse(_, _, _, kind, grant):
-            return _Kind.VOTE_RESPONSE, _VOTE_RESPONSE.pack(kind, grant)
+        case VoteResponse():
+            return _Kind.VOTE_RESPONSE, _vote_response_body(message)
         case SnapshotChunk(_, _, _, index, term, total, crc, offset, data):
             return _Kind.SNAPSHOT, _SNAPSHOT.pack(index, term, total, crc, offset) + data
         case SnapshotResponse(_, _, _, index, next_offset):
@@ -188,6 +197,18 @@ def _body(message: RaftMessage) -> tuple[_Kind, bytes]:
             return _Kind.TIMEOUT_NOW, b""
         case _:
             raise TypeError(f"no wire form for {type(message).__name__}")
+
+
+def _vote_response_body(message: VoteResponse) -> bytes:
+    return _VOTE_RESPONSE.pack(
+        message.kind,
+        message.grant,
+        message.life,
+        message.last_term,
+        message.last_index,
+        message.heard_term,
+        message.heard_index,
+    )
 
 
 def _append_body(message: Append) -> bytes:
@@ -240,8 +261,8 @@ def _decode_vote(head: Head, body: memoryview) -> RaftMessage:
 
 
 def _decode_vote_response(head: Head, body: memoryview) -> RaftMessage:
-    kind, grant = _VOTE_RESPONSE.unpack(body)
-    return VoteResponse(*head, VoteKind(kind), Grant(grant))
+    kind, grant, *rest = _VOTE_RESPONSE.unpack(body)
+    return VoteResponse(*head, VoteKind(kind), Grant(grant), *rest)
 
 
 def _decode_append(head: Head, body: memoryview) -> RaftMessage:

@@ -166,6 +166,10 @@ class NodeState:
         """This process leads, or has all that its disk may have forgotten (RAFT 2.9)."""
         self._is_settled = True
 
+    def log_end(self) -> tuple[int, int]:
+        """Term and index of the last entry: the newer log has the greater one."""
+        return self.log.last_term, self.log.last_index
+
     def word(self) -> Grant:
         """How far this member is to be trusted."""
         patience_ticks = self.timing.patience_ticks

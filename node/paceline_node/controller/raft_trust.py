@@ -12,17 +12,16 @@ class Trust:
     started. What the member had promised, it had promised to this leader or to earlier ones then,
     and it has all of that again once it has what this leader had at the end of the round."""
 
-    def __init__(self, *, suffices_late: bool) -> None:
-        """``suffices_late``: the election has waited for all who could know more; whoever need not
-        wait any more is as good as sure."""
-        self._suffices_late = suffices_late
+    def __init__(self, elected_with: int = 0) -> None:
+        """``elected_with``: the process of it that the election rested on, after it had waited for
+        all who could know more: such a one is as good as sure. 0: none."""
+        self._elected_with = elected_with
         self._life = 0
         self._is_first = False
         self._word = Grant.WAITS
         self._round: int | None = None
         self._needs: int | None = None
         self._has = 0
-        self._knows_its_votes = False
         self._is_told = False
 
     def note(self, answer: AppendResponse) -> None:
@@ -32,7 +31,7 @@ class Trust:
             self._life = answer.life
             self._round = self._needs = None
             self._has = 0
-            self._knows_its_votes = self._is_told = False
+            self._is_told = False
         self._word = answer.word
         if answer.ok:
             self._has = max(self._has, answer.match)
@@ -47,15 +46,12 @@ class Trust:
 
     def is_open(self) -> bool:
         """Whether it waits for a round."""
-        return self._round is not None and not self._knows_its_votes
+        return self._round is not None and self._needs is None
 
-    def confirmed(self, round_: int, by_all: int, last_index: int) -> None:
-        """This round was answered by enough, that one by all; the leader's log ends there."""
-        if self._round is None:
-            return
-        if self._needs is None and self._round <= round_:
+    def confirmed(self, round_: int, last_index: int) -> None:
+        """This round was answered by enough; the leader's log ends there."""
+        if self._needs is None and self._round is not None and self._round <= round_:
             self._needs = last_index
-        self._knows_its_votes = self._round <= by_all
 
     def counts(self) -> bool:
         """Whether its word is as good as anybody's."""
@@ -64,6 +60,11 @@ class Trust:
     def would_be_elected_with(self) -> bool:
         """Whether an election may rest on it, though it may have to wait for others a little."""
         return self.counts() or self._word is Grant.UNSURE
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether its vote alone elects nobody less surely."""
+        return self._word is Grant.SURE
 
     def has_news(self) -> bool:
         """Whether this process does not know yet that it may be sure."""
@@ -77,15 +78,15 @@ class Trust:
         return self._life
 
     def _may_be_sure(self) -> bool:
-        return self._word is not Grant.SURE and self._knows_its_votes and self._is_confirmed()
+        return self._word is not Grant.SURE and self._is_confirmed()
 
     def _is_sure_by_itself(self) -> bool:
         """Some leader told it, or the election took it for good enough. Not where this leader had
         heard of another process before: nobody but this one could have told the new one, so it is
         an answer of an earlier one, that was long under way."""
-        if not self._is_first:
-            return False
-        return self._word is Grant.SURE or (self._suffices_late and self._word is Grant.UNSURE)
+        if self._word is Grant.UNSURE:
+            return self._life == self._elected_with
+        return self._word is Grant.SURE and self._is_first
 
     def _is_confirmed(self) -> bool:
         return self._needs is not None and self._has >= self._needs

@@ -12,6 +12,7 @@ from paceline_cluster.sim.raft.aged import simulate_aged
 from paceline_cluster.sim.raft.checks import Violation
 from paceline_node.controller import raft
 from paceline_node.controller.raft_ballot import Ballot
+from paceline_node.controller.raft_claims import NO_LOG, Claims
 from paceline_node.controller.raft_state import NodeState
 from paceline_node.controller.raft_trust import Trust
 
@@ -37,7 +38,9 @@ def is_caught(seeds: int, *, first: int = 0) -> bool:
 
 
 def test_no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ballot, "has_ripened", lambda self, config, *_: self.has_majority(config))
+    monkeypatch.setattr(
+        Ballot, "has_ripened", lambda self, config, *_, **__: self.has_majority(config)
+    )
     assert is_caught(SEEDS)
 
 
@@ -60,6 +63,11 @@ def test_terms_that_the_silent_have_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(raft, "TERMS_AHEAD", 0)
     monkeypatch.setattr(node, "EPOCH_MS", -(10**12))
     assert is_caught(SEEDS, first=50)
+
+
+def test_nobody_says_that_it_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Claims, "newest", lambda *_: NO_LOG)
+    assert is_caught(SEEDS, first=90)
 
 
 def test_whoever_follows_counts(monkeypatch: pytest.MonkeyPatch) -> None:

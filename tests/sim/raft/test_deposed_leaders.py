@@ -206,6 +206,11 @@ def test_a_vote_that_was_forgotten_counts_once_among_five() -> None:
     quorum.tick(0)
     quorum.deliver()
     assert quorum[4].leader == 0
+    quorum.cut(2)
+    quorum.propose(0, b"late")
+    quorum.tick(0, 2)
+    quorum.deliver()
+    assert b"late" not in quorum[0].values(), "nor does it count for a leader"
     quorum.heal()
     quorum.cut(0)
     quorum.tick(0, 2 * E)

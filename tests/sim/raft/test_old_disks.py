@@ -120,6 +120,63 @@ def test_a_refusal_makes_it_wait_as_silence_does() -> None:
     assert quorum[1].role is Role.LEADER
 
 
+@pytest.mark.parametrize("back", [1, E, 3 * E])
+def test_who_is_heard_by_one_of_two_is_not_overtaken(back: int) -> None:
+    """Nodes 0 and 1 do not hear each other; 2 hears both, and tells 0 of the longer log of 1."""
+    quorum = Script(3, timing=PATIENT)
+    copy = forgotten(quorum)
+    all_down(quorum)
+    quorum.age(0, copy)
+    quorum.restart(2)
+    quorum.cut(1, [0])
+    quorum.tick_all(back)
+    quorum.restart(1)
+    quorum.tick_all(PATIENCE + 4 * E)
+    assert quorum[1].role is Role.LEADER
+    quorum.heal()
+    quorum.tick_all(3)
+    assert {quorum[n].values()[-1] for n in (0, 1, 2)} == {b"late"}
+
+
+@pytest.mark.parametrize("back", [1, E, 2 * E, 3 * E])
+def test_who_is_heard_is_not_overtaken_among_five_of_which_one_is_dead(back: int) -> None:
+    """Their patience ends in one moment."""
+    quorum = Script(5, timing=PATIENT)
+    quorum.elect(2)
+    quorum.tick_all(2)
+    copy = quorum.copy_of(0)
+    quorum.crash(3)
+    quorum.crash(4)
+    quorum.propose(2, b"late")
+    quorum.tick_all(2)
+    assert {quorum[n].values()[-1] for n in (0, 1, 2)} == {b"late"}
+    for number in quorum.nodes:
+        quorum.crash(number)
+    quorum.wire.clear()
+    quorum.age(0, copy)
+    for number in (3, 4):
+        quorum.restart(number)
+    quorum.tick_all(back)
+    quorum.restart(2)
+    quorum.tick_all(PATIENCE + 6 * E)
+    assert {quorum[n].values()[-1] for n in (0, 2, 3, 4)} == {b"late"}
+
+
+def test_who_asks_is_waited_for_though_it_hears_nobody() -> None:
+    quorum = Script(3, timing=PATIENT)
+    copy = forgotten(quorum)
+    all_down(quorum)
+    quorum.age(0, copy)
+    for number in (1, 2):
+        quorum.restart(number)
+    quorum.cuts |= {(0, 1), (2, 1)}
+    quorum.tick_all(PATIENCE + 10 * E)
+    assert Role.LEADER not in {node.role for node in quorum.nodes.values()}
+    quorum.heal()
+    quorum.tick_all(3 * E)
+    assert {quorum[n].values()[-1] for n in (0, 1, 2)} == {b"late"}
+
+
 @pytest.mark.parametrize("is_1_cut", [False, True])
 def test_who_was_only_cut_off_is_not_elected_by_an_old_disk_either(is_1_cut: bool) -> None:
     """Node 2 runs on, and need not wait on its own account; the voter that just started does."""

@@ -128,7 +128,9 @@ def test_votes_of_strangers_do_not_count() -> None:
     quorum.cut(0)
     quorum.do(0, lambda core: core.campaign(VoteKind.FORCED))
     for stranger in (member_id(1, disk=1), member_id(7), member_id(2, disk=4)):
-        response = VoteResponse(stranger, quorum.id(0), 2, VoteKind.FORCED, Grant.SURE)
+        response = VoteResponse(
+            stranger, quorum.id(0), 2, VoteKind.FORCED, Grant.SURE, 1, 0, 0, 0, 0
+        )
         quorum.do(0, lambda core, response=response: core.step(response))
     assert quorum[0].role is Role.CANDIDATE
 

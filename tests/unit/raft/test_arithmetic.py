@@ -141,7 +141,7 @@ def test_compaction_keeps_entries_for_slow_peers() -> None:
 
 
 def test_progress_backs_off_and_recovers() -> None:
-    progress = Progress(next=10, heard_tick=0, trust=Trust(suffices_late=False))
+    progress = Progress(next=10, heard_tick=0, trust=Trust())
     assert progress.rejected(9, 5)
     assert progress.next == 6
     assert not progress.rejected(9, 2), "an answer to an older probe"
@@ -154,7 +154,7 @@ def test_progress_backs_off_and_recovers() -> None:
 
 
 def test_catch_up_rounds() -> None:
-    progress = Progress(next=1, heard_tick=0, trust=Trust(suffices_late=False), round_target=10)
+    progress = Progress(next=1, heard_tick=0, trust=Trust(), round_target=10)
     progress.match = 9
     progress.note_round(12, 5)
     assert progress.good_rounds == 0

@@ -29,9 +29,10 @@ from paceline_node.controller.raft_types import Entry, EntryKind, MemberId
 
 A, B = member_id(1), member_id(2, disk=3)
 HEAD = (A, B, 7)
+HEAD_SIZE = 65
 EXAMPLES: list[RaftMessage] = [
     VoteRequest(*HEAD, VoteKind.FORCED, 12, 6),
-    VoteResponse(*HEAD, VoteKind.PRE, Grant.WAITS),
+    VoteResponse(*HEAD, VoteKind.PRE, Grant.WAITS, 77, 6, 12, 6, 13),
     Append(
         *HEAD, 4, 2, 3, 9, 0, (Entry(5, 2, EntryKind.NOOP), Entry(6, 7, EntryKind.RECORDS, b"x"))
     ),
@@ -129,9 +130,9 @@ def test_other_cluster_unknown_kind_bad_flag() -> None:
     with pytest.raises(RemoteProtocolError, match="unknown kind 99"):
         decode(b"\x63" + data[1:], CLUSTER)
     with pytest.raises(RemoteProtocolError, match="Grant"):
-        decode(data[:-1] + b"\x04", CLUSTER)
+        decode(data[:HEAD_SIZE] + b"\x00\x04" + data[HEAD_SIZE + 2 :], CLUSTER)
     with pytest.raises(RemoteProtocolError, match="VoteKind"):
-        decode(data[:-2] + b"\x09\x01", CLUSTER)
+        decode(data[:HEAD_SIZE] + b"\x09\x01" + data[HEAD_SIZE + 2 :], CLUSTER)
 
 
 def test_count_beyond_the_message_is_refused_before_reading() -> None:

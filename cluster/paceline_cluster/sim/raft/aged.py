@@ -32,6 +32,8 @@ AGAIN = 0.3
 SHORTLY = 0.4
 """How often all come back within a moment."""
 _SHORTLY_MS = 150.0
+BROKEN_LINK = 0.3
+"""How often the victim does not hear one of the others when all come back."""
 DEPOSED = 0.3
 """How often the leader is stopped, and deposed without knowing it."""
 _HEARD_MS = 3 * ELECTION_TICKS * TICK_MS
@@ -121,6 +123,8 @@ class AgedWorld(World):
         self._away = (self.victim + rng.randint(1, 2)) % 3
         self._dead: set[int] = set()
         self._apart: set[int] = set()
+        self._broken: set[tuple[int, int]] = set()
+        """A link that stays cut for some time when all come back."""
         self._copy: Durable | None = None
         self.known: dict[int, int] = {}
         self.back_at: dict[int, float] = {}
@@ -183,7 +187,19 @@ class AgedWorld(World):
             self._apart.add(number)
             self._cut_off()
 
+    def _break_link(self) -> None:
+        """The victim does not hear one of the others, who both hear each other."""
+        other = self.rng.choice([number for number in self.nodes if number != self.victim])
+        self._broken = {(self.victim, other), (other, self.victim)}
+        self.later(self.rng.uniform(1, 3) * PATIENCE_TICKS * TICK_MS, self._mend_link)
+
+    def _mend_link(self) -> None:
+        self.cuts -= self._broken
+        self._broken = set()
+        self._cut_off()
+
     def _cut_off(self) -> None:
+        self.cuts |= self._broken
         for number in self._apart:
             for other in self.nodes:
                 if other != number:
@@ -213,6 +229,9 @@ class AgedWorld(World):
         victim.durable = self.disks[victim.id] = self._copy
         self.known[self.victim] = self._copy.known_commit
         self.is_aged = True
+        if self.rng.random() < BROKEN_LINK:
+            self._break_link()
+        self._cut_off()
         for node, back in zip(self.nodes.values(), self._backs, strict=True):
             self.later(back - self.now, self._come_back, node)
 
