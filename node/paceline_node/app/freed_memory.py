@@ -8,7 +8,7 @@ larger than it was :meth:`Allocator.give_back` lets the system have the free pag
 for each 100 MiB of them, in a thread. Other allocators (musl, macOS) are left as they are.
 
 What a connection held should not stay in cycles: the garbage collector has set them aside, and 130
-MiB of one flood stayed for ever. Those that were found are broken (net/DESIGN). In case there are
+MiB of one flood stayed for ever. Those that were found are broken (net/DESIGN 6). In case there are
 others, where the process has grown by much that no client holds, and nothing is free, it looks
 through everything.
 """
