@@ -159,6 +159,7 @@ def test_row_33_metadata_majority_lost_for_good() -> None:
         lost = [machine for machine in story.machines if machine is not survivor]
         for machine in lost:
             story.wipe(machine)
+        await trio.sleep(0.1)  # for what was on its way
         await story.silent(SESSION_S + 1)
         survivor.kill()
         meta = await read_meta(survivor.disk)
