@@ -127,7 +127,7 @@ _CLIENTS = {
     "segment": "segments",
     "pravega": "Pravega",
 }
-_CONSOLE = "http"
+_PAGES = "http"
 
 
 def address_table(listeners: Sequence[Mapping[str, str]], *, is_encrypted: bool = False) -> Table:
@@ -143,7 +143,7 @@ def address_table(listeners: Sequence[Mapping[str, str]], *, is_encrypted: bool 
         if found:
             rows.append((clients, ",".join(found)))
     scheme = "https" if is_encrypted else "http"
-    consoles = [f"{scheme}://{node[_CONSOLE]}" for node in listeners if _CONSOLE in node]
-    if consoles:
-        rows.append(("console, metrics", " ".join(consoles)))
+    pages = [f"{scheme}://{node[_PAGES]}" for node in listeners if _PAGES in node]
+    if pages:
+        rows.append(("metrics, API", " ".join(pages)))
     return Table(("clients", "addresses"), rows)

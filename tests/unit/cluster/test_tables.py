@@ -116,10 +116,10 @@ def test_addresses_are_as_clients_take_them() -> None:
     out = io.StringIO()
     print_plain(address_table(listeners), out)
     assert out.getvalue().splitlines() == [
-        "CLIENTS           ADDRESSES",
-        "Kafka             127.0.0.1:9192,127.0.0.1:9193,127.0.0.1:9194",
-        "V1                127.0.0.1:9092,127.0.0.1:10092,127.0.0.1:11092",
-        "console, metrics  http://127.0.0.1:7480 http://127.0.0.1:8480 http://127.0.0.1:9480",
+        "CLIENTS       ADDRESSES",
+        "Kafka         127.0.0.1:9192,127.0.0.1:9193,127.0.0.1:9194",
+        "V1            127.0.0.1:9092,127.0.0.1:10092,127.0.0.1:11092",
+        "metrics, API  http://127.0.0.1:7480 http://127.0.0.1:8480 http://127.0.0.1:9480",
     ]
     assert max(map(len, drawn(address_table(listeners)))) <= COLUMNS
 
