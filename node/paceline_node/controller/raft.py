@@ -184,6 +184,8 @@ class Raft:
     def _note_claim(self, message: RaftMessage) -> None:
         """Whatever its term is: where somebody's log ends."""
         now = self.state.now_tick
+        if message.sender not in self.config.voter_ids:
+            return
         if isinstance(message, VoteRequest):
             self._claims.note_own(message.sender, (message.last_term, message.last_index), now)
         elif isinstance(message, VoteResponse):

@@ -63,7 +63,7 @@ class Trust:
 
     @property
     def is_sure(self) -> bool:
-        """Whether its vote alone elects nobody less surely."""
+        """Whether it says so itself: in a hand-over only such votes count."""
         return self._word is Grant.SURE
 
     def has_news(self) -> bool:
