@@ -58,8 +58,9 @@ class MemoryNetwork:
         self.attempts.append((trio.current_time(), port))
         if port in self.black_holes:
             await trio.sleep_forever()
-        listener = self.listeners.get(port)
         await trio.sleep(self.latency_s)
+        # Looked up on arrival: who closed meanwhile refuses as nobody would.
+        listener = self.listeners.get(port)
         if listener is None:
             raise ConnectionRefusedError(f"nobody listens on {host}:{port}")
         near, far = trio.testing.memory_stream_pair()
