@@ -428,8 +428,6 @@ class _Connection:
         ]
         if not more:
             headers.append(("connection", "close"))
-        if page.status is HTTPStatus.METHOD_NOT_ALLOWED:
-            headers.append(("allow", "GET, HEAD"))
         if page.status is HTTPStatus.UNAUTHORIZED:
             headers.append(("www-authenticate", "Bearer"))
         if page.status is HTTPStatus.UPGRADE_REQUIRED:

@@ -54,6 +54,7 @@ class Client:
             data += more
         status, *lines = data.decode().removesuffix("\r\n\r\n").split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in lines)
+        assert len(headers) == len(lines), f"a header is there twice: {lines}"
         body = b""
         while len(body) < int(headers["content-length"]):
             body += await self.stream.receive_some(1)
