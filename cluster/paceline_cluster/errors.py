@@ -89,6 +89,10 @@ class NobodyThere(ClusterError):
     """Nothing takes connections at the cluster's addresses."""
 
 
+class ClusterStopped(ClusterError):
+    """None of the cluster's nodes runs, and all are of this machine."""
+
+
 class OtherProtocol(ClusterError):
     """What listens at the cluster's addresses speaks another protocol than the native one."""
 

@@ -21,6 +21,7 @@ import trio
 from paceline.values import dataclass
 from paceline_cluster import processes, state
 from paceline_cluster.errors import Refused, TooLate
+from paceline_cluster.ports import HOST
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
 
@@ -56,6 +57,17 @@ def is_running(directory: Path) -> bool:
         return False
     nodes = state.load(directory).nodes
     return any(process_state(entry) is not ProcessState.STOPPED for entry in nodes)
+
+
+def is_stopped(current: ClusterState) -> bool:
+    """Whether all its nodes are of this machine, and none runs: neither one that is written down
+    nor one that somebody started with its file."""
+    return all(
+        entry.listeners.get("native", "").startswith(f"{HOST}:")
+        and process_state(entry) is ProcessState.STOPPED
+        and processes.find_node(entry.config_path) is None
+        for entry in current.nodes
+    )
 
 
 def start_nodes(directory: Path, node_ids: Iterable[int], children: Children) -> ClusterState:

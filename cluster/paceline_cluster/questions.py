@@ -32,6 +32,9 @@ def _answers(seen: Survey) -> Iterator[tuple[int, StatusReply]]:
 
 def _silent(seen: Survey) -> Iterator[Finding]:
     """Nodes of which it cannot be said."""
+    if seen.start_with:
+        yield from (Finding(Status.UNKNOWN, each.reason) for each in seen.findings())
+        return
     for view in seen.nodes:
         if view.status is None:
             yield Finding(Status.UNKNOWN, "; ".join(view.problems()), node=view.id)

@@ -76,14 +76,18 @@ class NodeView:
         if self.is_closed:
             todo = refused.what_to_do(self.error)
             return [f"node {self.id} runs, and does not say how it is ({self.error}): {todo}"]
+        told = self.why()
+        what_to_do = _NEXT.get(self.process, "").format(self.id)
+        return [f"node {self.id} is {self.state}" + (f" ({told})" if told else "") + what_to_do]
+
+    def why(self) -> str:
+        """What is known of why it is so; may be empty."""
         details = [self.error] if self.status is None else [", ".join(self.status.reasons)]
         if self.ended:
             details.append("nobody stopped it")
         if self.complaint:
             details.append(f"its log said last: {self.complaint}")
-        told = "; ".join(filter(None, details))
-        what_to_do = _NEXT.get(self.process, "").format(self.id)
-        return [f"node {self.id} is {self.state}" + (f" ({told})" if told else "") + what_to_do]
+        return "; ".join(filter(None, details))
 
     def checks(self) -> Iterator[Check]:
         """What this node finds wrong with itself; without an answer, that there is none."""
@@ -106,9 +110,11 @@ _NEXT: dict[ProcessState | None, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The answers of all nodes, in order of their ids."""
+    """The answers of all nodes, in order of their ids. ``start_with``: where the whole cluster is
+    stopped, the command that starts it."""
 
     nodes: tuple[NodeView, ...]
+    start_with: str = ""
 
     @property
     def controller(self) -> int | None:
@@ -151,9 +157,19 @@ class Survey:
 
     def findings(self) -> list[Check]:
         """What is wrong with nodes and cluster, as ``paceline.health`` judges it."""
+        if self.start_with:
+            return [self._stopped()]
         of_nodes = [check for view in self.nodes for check in view.checks()]
         newest = self.newest()
         return of_nodes if newest is None else [*of_nodes, *self._of_cluster(newest)]
+
+    def _stopped(self) -> Check:
+        """One thing is to be done, however many nodes there are: none of them serves alone."""
+        whys = [(f"node {view.id}: ", view.why()) for view in self.nodes]
+        told = ". ".join(f"{whose}{why}" for whose, why in whys if why)
+        todo = f"start it with {self.start_with}"
+        reason = "the cluster is stopped" + (f" ({told})" if told else "")
+        return Check(CheckName.NODES, Level.CRITICAL, f"{reason}: {todo}", todo)
 
     def checks(self) -> list[Check]:
         """The same, with the checks that pass: of each node that answers, and of the cluster."""

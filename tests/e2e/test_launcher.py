@@ -119,6 +119,28 @@ def test_a_node_that_does_not_run_says_why_and_what_starts_it(stray: Cluster) ->
     stray.run("health", "--exit-when-healthy")
 
 
+def test_a_stopped_cluster_says_what_starts_it(stray: Cluster) -> None:
+    """'node restart' was advised, thrice; a client tried for 5 s, and spoke of refused
+    connections."""
+    stray.up("--nodes", "3")
+    stray.run("down")
+    said = "the cluster is stopped: start it with 'paceline up'"
+    assert stray.json("status")["reasons"] == [said]
+    health = json.loads(stray.run("health", "--output", "json", exit_code=69).stdout)
+    assert [each["what_to_do"] for each in health["checks"]] == ["start it with 'paceline up'"]
+    for words in (
+        ("topic", "list"),
+        ("produce", "orders"),
+        ("quorum", "describe"),
+        ("node", "kill", "controller"),
+        ("segment", "info", "a/b"),
+    ):
+        told = stray.run(*words, exit_code=69).stderr.decode()
+        assert told == f"paceline: the cluster in {stray.dir} is stopped\n'paceline up' starts it\n"
+    stray.run("up", "--detach")
+    stray.run("topic", "list")
+
+
 def test_a_closed_cluster_is_started_by_who_has_not_logged_in(
     stray: Cluster, tmp_path: Path
 ) -> None:

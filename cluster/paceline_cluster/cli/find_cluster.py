@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,16 @@ import click
 
 from paceline.errors import ConfigurationError
 from paceline.values import dataclass
-from paceline_cluster import profiles, state
+from paceline_cluster import launch, profiles, state
 from paceline_cluster.cli.units import Seconds
-from paceline_cluster.errors import NoSuchCluster, Refused
+from paceline_cluster.errors import ClusterStopped, NoSuchCluster, Refused
 from paceline_cluster.state import ClusterState
 
 Address = str
 """``host:port`` of a native listener, or the URL of a WebSocket (``ws://...``)."""
 
 DIRECTORY_VARIABLE = "PACELINE_DIR"
+DEFAULT_NAME = "default"
 _START = "start one with 'paceline up'"
 
 CONNECT_TIMEOUT_S = 5.0
@@ -54,11 +56,47 @@ class ClusterRef:
         """``cluster.json``, or None when only addresses are known."""
         return None if self.dir is None else state.load(self.dir)
 
+    def is_stopped(self) -> bool:
+        """Whether it is known that no node runs: all are of this machine."""
+        return self.dir is not None and launch.is_stopped(state.load(self.dir))
+
+    def stopped(self) -> ClusterStopped:
+        """What to raise then."""
+        assert self.dir is not None, "of addresses alone nobody knows"
+        return ClusterStopped(
+            f"the cluster in {self.dir} is stopped", hint=f"{start_command(self.dir)} starts it"
+        )
+
+    def patience_s(self) -> float:
+        """How long to try while nothing takes connections: each address once where no node runs,
+        unless the caller has said for how long."""
+        if self.connect_timeout_s == CONNECT_TIMEOUT_S and self.is_stopped():
+            return 0.0
+        return self.connect_timeout_s
+
     def bootstrap(self) -> tuple[Address, ...]:
         """Native addresses to begin with. Raises NoSuchCluster."""
         if self.dir is None:
             return self.addresses
         return tuple(state.load(self.dir).bootstrap())
+
+
+def default_directory() -> Path:
+    """Where ``up`` finds or puts a cluster when ``--dir`` is not given."""
+    named = os.environ.get(DIRECTORY_VARIABLE)
+    if named:
+        return Path(named).resolve()
+    profile = profiles.selected()
+    if profile is not None and state.exists(profile.dir):
+        return profile.dir
+    return profiles.data_folder() / DEFAULT_NAME
+
+
+def start_command(directory: Path) -> str:
+    """What starts all nodes of the cluster there, in quotes: with --dir unless ``up`` finds it."""
+    if directory == default_directory():
+        return "'paceline up'"
+    return f"'paceline up --dir {shlex.quote(str(directory))}'"
 
 
 def find(directory: Path | None, bootstrap: tuple[Address, ...]) -> ClusterRef:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import trio
 
 from paceline.errors import PacelineError
-from paceline_cluster.cli.find_cluster import Address, ClusterRef, cluster_options, find
+from paceline_cluster import launch
+from paceline_cluster.cli.find_cluster import (
+    Address,
+    ClusterRef,
+    cluster_options,
+    find,
+    start_command,
+)
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.cli.survey_report import (
     health_data,
@@ -26,7 +34,12 @@ POLL_S = 0.2
 async def look(ref: ClusterRef) -> Survey:
     """Survey the cluster, however it was named."""
     current = ref.state()
-    return await (survey_addresses(ref.addresses) if current is None else survey(current))
+    if current is None or ref.dir is None:
+        return await survey_addresses(ref.addresses)
+    seen = await survey(current)
+    if not launch.is_stopped(current):
+        return seen
+    return replace(seen, start_with=start_command(ref.dir))
 
 
 @click.command()

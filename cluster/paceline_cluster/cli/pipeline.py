@@ -10,7 +10,10 @@ __all__ = ["pipeline"]
 
 
 def _addresses() -> str:
-    return ",".join(find(None, ()).bootstrap())
+    found = find(None, ())
+    if found.is_stopped():
+        raise found.stopped()
+    return ",".join(found.bootstrap())
 
 
 pipeline.context_settings = {**pipeline.context_settings, "obj": Finder(_addresses)}

@@ -34,9 +34,12 @@ def quorum() -> None:
 @output_option
 def describe(directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer) -> None:
     """Show who votes and who listens, who leads, and how far each node's metadata go."""
-    seen = trio.run(look, find(directory, bootstrap))
+    ref = find(directory, bootstrap)
+    seen = trio.run(look, ref)
     newest = seen.newest()
     if newest is None:
+        if ref.is_stopped():
+            raise ref.stopped()
         raise Refused("no node answers; a stopped cluster: paceline metadata force-quorum --help")
     answers = [NodeAnswer(view.id, view.state, view.status) for view in seen.nodes]
     data = quorum_document(answers, newest)

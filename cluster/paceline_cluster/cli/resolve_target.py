@@ -21,7 +21,7 @@ POLL_S = 0.1
 async def resolve(ref: ClusterRef, target: Target) -> int:
     """The node that a target means now; waits a while for one when nobody holds the role.
 
-    Raises TooLate when nobody takes it, UnknownTopicOrPartition.
+    Raises TooLate when nobody takes it, ClusterStopped, UnknownTopicOrPartition.
     """
     if isinstance(target, NodeNumber):
         return int(target.id)
@@ -35,6 +35,8 @@ async def resolve(ref: ClusterRef, target: Target) -> int:
         except UnknownTopicOrPartition:
             raise
         except PacelineError as error:
+            if ref.is_stopped():
+                raise ref.stopped() from None
             if trio.current_time() > deadline:
                 raise TooLate(f"{error} (waited {WAIT_S:.0f} s)") from None
         await trio.sleep(POLL_S)

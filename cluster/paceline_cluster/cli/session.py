@@ -52,10 +52,10 @@ def user_of(ref: ClusterRef) -> str:
 
 @contextlib.asynccontextmanager
 async def client_of(ref: ClusterRef) -> AsyncIterator[Client]:
-    """A client of the cluster. Raises NobodyThere when nothing takes connections at its addresses,
-    OtherProtocol when what does is no node's native listener, and as
+    """A client of the cluster. Raises ClusterStopped or NobodyThere when nothing takes connections
+    at its addresses, OtherProtocol when what does is no node's native listener, and as
     :func:`paceline.client.connect` does."""
-    settings = ClientSettings(client_id=CLIENT_ID, first_contact_timeout_s=ref.connect_timeout_s)
+    settings = ClientSettings(client_id=CLIENT_ID, first_contact_timeout_s=ref.patience_s())
     addresses = ref.bootstrap()
     async with open_scope() as nursery, contextlib.AsyncExitStack() as stack:
         suspecting = trio.CancelScope()
@@ -64,6 +64,8 @@ async def client_of(ref: ClusterRef) -> AsyncIterator[Client]:
         try:
             client = await stack.enter_async_context(connect(addresses, settings))
         except Unreachable as error:
+            if ref.is_stopped():
+                raise ref.stopped() from None
             raise NobodyThere(
                 f"{error} (tried for {ref.connect_timeout_s:g} s)",
                 hint="is the cluster up? --connect-timeout waits longer for one that is starting",

@@ -19,7 +19,7 @@ from paceline.counted import counted
 from paceline.values import dataclass
 from paceline_cluster import create, later_listeners, launch, ports, profiles, state
 from paceline_cluster.cli.complete_settings import complete_node_settings
-from paceline_cluster.cli.find_cluster import DIRECTORY_VARIABLE, overruled
+from paceline_cluster.cli.find_cluster import DIRECTORY_VARIABLE, default_directory, overruled
 from paceline_cluster.cli.options import STOP_TIMEOUT_S, VOTERS_HELP, parse_settings
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.cli.units import Seconds
@@ -29,7 +29,6 @@ from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState
 
 DEFAULT_NODES = 3
-DEFAULT_NAME = "default"
 WATCH_S = 0.5
 
 
@@ -116,17 +115,6 @@ def up(
     trio.run(_bring_up, options, children, printer)
     if not detach:
         trio.run(_stay, options.directory, children, printer)
-
-
-def default_directory() -> Path:
-    """Where ``up`` finds or puts a cluster when ``--dir`` is not given."""
-    named = os.environ.get(DIRECTORY_VARIABLE)
-    if named:
-        return Path(named).resolve()
-    profile = profiles.selected()
-    if profile is not None and state.exists(profile.dir):
-        return profile.dir
-    return profiles.data_folder() / DEFAULT_NAME
 
 
 async def _bring_up(options: UpOptions, children: Children, printer: Printer) -> None:

@@ -49,6 +49,31 @@ def test_addresses_come_from_the_directory(tmp_path: Path) -> None:
     assert ClusterRef(tmp_path).bootstrap() == ("127.0.0.1:7400",)
 
 
+def _stopped_at(directory: Path, address: str) -> ClusterRef:
+    directory.mkdir(exist_ok=True)
+    state.store(directory, ClusterState("c", (NodeEntry(0, directory, {"native": address}),)))
+    return ClusterRef(directory)
+
+
+def test_a_cluster_that_is_stopped_says_what_starts_it(tmp_path: Path) -> None:
+    default = profiles.data_folder({"XDG_DATA_HOME": str(tmp_path)}) / "default"
+    other = _stopped_at(tmp_path / "a b", "127.0.0.1:7400")
+    assert other.is_stopped()
+    assert other.stopped().hint == f"'paceline up --dir '{tmp_path}/a b'' starts it"
+    profiles.select(tmp_path / "a b")
+    assert other.stopped().hint == "'paceline up' starts it"
+    assert default != other.dir
+
+
+def test_no_address_of_a_stopped_cluster_is_tried_for_long(tmp_path: Path) -> None:
+    """A client tried for 5 s, and then asked whether the cluster was up."""
+    assert _stopped_at(tmp_path / "here", "127.0.0.1:7400").patience_s() == 0
+    waiting = ClusterRef(tmp_path / "here", connect_timeout_s=30)
+    assert waiting.patience_s() == 30
+    assert _stopped_at(tmp_path / "there", "other.example:7400").patience_s() == 5
+    assert ClusterRef(None, ("h:1",)).patience_s() == 5
+
+
 def test_commands_for_this_machine_need_a_directory() -> None:
     with pytest.raises(Refused, match=r"'node kill' .* --dir"):
         ClusterRef(None, ("h:1",)).require_dir("node kill")

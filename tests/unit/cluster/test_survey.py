@@ -14,7 +14,7 @@ from paceline.health import OF_CLUSTER, OF_NODE, Level
 from paceline.types import NodeId
 from paceline.wire.native.data import BrokerInfo, StatusReply
 from paceline.wire.native.standings import HealthFinding, RangeStanding
-from paceline_cluster import processes, readiness
+from paceline_cluster import processes, questions, readiness
 from paceline_cluster.cli.survey_report import (
     health_data,
     health_tables,
@@ -320,6 +320,24 @@ def test_state_of_the_process_comes_first(process: ProcessState, what_to_do: str
     view = NodeView(3, "h:0", process, None)
     assert view.state == str(process)
     assert view.problems() == [f"node 3 is {process}: {what_to_do}"]
+
+
+def test_of_a_cluster_that_is_stopped_one_thing_is_to_be_done() -> None:
+    """'node restart' was advised once a node, which fails: none of them serves alone."""
+    views = [NodeView(node, "h:0", ProcessState.STOPPED, None) for node in range(3)]
+    seen = Survey(tuple(views), start_with="'paceline up'")
+    said = "the cluster is stopped: start it with 'paceline up'"
+    assert seen.reasons() == [said]
+    [health] = health_tables(health_data(seen))
+    assert health.rows == [(said,)]
+    assert seen.is_healthy() is False
+    assert [each.reason for each in questions.disk(seen, None, None).findings] == [said]
+    ended = replace(views[1], ended=True, complaint="no space left")
+    [told] = Survey((views[0], ended, views[2]), start_with="'paceline up'").reasons()
+    assert told == (
+        "the cluster is stopped (node 1: nobody stopped it; its log said last: no space left): "
+        "start it with 'paceline up'"
+    )
 
 
 def test_a_node_that_ended_says_why() -> None:
