@@ -37,7 +37,8 @@ def _silent(seen: Survey) -> Iterator[Finding]:
         return
     for view in seen.nodes:
         if view.status is None:
-            yield Finding(Status.UNKNOWN, "; ".join(view.problems()), node=view.id)
+            told = "; ".join(view.problems())
+            yield Finding(Status.UNKNOWN, told, view.what_to_do(), node=view.id)
 
 
 def health(seen: Survey) -> Verdict:

@@ -69,13 +69,17 @@ class NodeView:
             return "no-access"
         return UNREACHABLE if self.status is None else self.status.state
 
+    @property
+    def refusal(self) -> str:
+        """Of one that does not tell whoever asks why, in words that are the same of all nodes."""
+        return self.error.removeprefix(f"{Endpoint.parse(self.address)}: ")
+
     def problems(self) -> list[str]:
         """Why this node is not plainly running."""
         if self.state == RUNNING:
             return []
         if self.is_closed:
-            todo = refused.what_to_do(self.error)
-            return [f"node {self.id} runs, and does not say how it is ({self.error}): {todo}"]
+            return [f"node {self.id} runs, and does not say how it is ({self.refusal})"]
         told = self.why()
         what_to_do = _NEXT.get(self.process, "").format(self.id)
         return [f"node {self.id} is {self.state}" + (f" ({told})" if told else "") + what_to_do]
@@ -89,13 +93,17 @@ class NodeView:
             details.append(f"its log said last: {self.complaint}")
         return "; ".join(filter(None, details))
 
+    def what_to_do(self) -> str:
+        """About its problems."""
+        if self.is_closed:
+            return refused.what_to_do(self.refusal)
+        return _NEXT.get(self.process, ": see its log").removeprefix(": ").format(self.id)
+
     def checks(self) -> Iterator[Check]:
         """What this node finds wrong with itself; without an answer, that there is none."""
-        known = _NEXT.get(self.process, ": see its log").removeprefix(": ").format(self.id)
-        todo = refused.what_to_do(self.error) if self.is_closed else known
         for each in self.problems():
             name = CheckName.NODES if self.status is None else CheckName.STATE
-            yield Check(name, Level.CRITICAL, each, todo, self.id)
+            yield Check(name, Level.CRITICAL, each, self.what_to_do(), self.id)
         for found in () if self.status is None else self.status.findings:
             if found.name != CheckName.STATE:
                 reason = f"node {self.id}: {found.reason}"
@@ -184,14 +192,32 @@ class Survey:
 
     def reasons(self) -> list[str]:
         """Everything that keeps the cluster from being healthy; empty when it is."""
-        found = unhealthy(self.findings())
+        closed = {view.id for view in self.nodes if view.is_closed}
+        found = [each for each in unhealthy(self.findings()) if each.node not in closed]
         # A node that does not run says why in one sentence.
         down = {each.node for each in found if each.name == CheckName.STATE}
         return [
-            each.reason
-            for each in found
-            if each.node not in down or each.name == CheckName.STATE or each.name not in SERVING
+            *self._refusals(),
+            *(
+                each.reason
+                for each in found
+                if each.node not in down or each.name == CheckName.STATE or each.name not in SERVING
+            ),
         ]
+
+    def _refusals(self) -> Iterator[str]:
+        """What is to be done is the same of all nodes that refuse so, and told once."""
+        closed: dict[str, list[NodeView]] = {}
+        for view in self.nodes:
+            if view.is_closed:
+                closed.setdefault(view.refusal, []).append(view)
+        for refusal, views in closed.items():
+            ids = ", ".join(str(view.id) for view in views)
+            todo = refused.what_to_do(refusal)
+            if len(views) == 1:
+                yield f"node {ids} runs, and does not say how it is ({refusal}): {todo}"
+            else:
+                yield f"nodes {ids} run, and do not say how they are ({refusal}): {todo}"
 
     def ranges(self) -> list[tuple[int, RangeStanding]]:
         """What replicas lost, and what becomes of it, by node. What was given up keeps no cluster

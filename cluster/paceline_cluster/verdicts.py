@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
+from itertools import zip_longest
 from typing import Any
 
 from paceline.health import Check
@@ -170,10 +171,12 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def to_text(verdict: Verdict) -> str:
-    """For a person: the verdict, then all that is not in order with what to do."""
+    """For a person: the verdict, then all that is not in order with what to do, which stands behind
+    the last of several in a row that need the same."""
     lines = [f"{verdict.status.name} {verdict.check}: {verdict.headline}"]
-    for each in verdict.findings:
-        is_said = not each.what_to_do or each.what_to_do in each.reason
+    for each, following in zip_longest(verdict.findings, verdict.findings[1:]):
+        is_told_next = following is not None and following.what_to_do == each.what_to_do
+        is_said = is_told_next or each.what_to_do in each.reason
         todo = "" if is_said else f"; {each.what_to_do}"
         lines.append(f"  {each.status.name}: {each.reason}{todo}")
     return "\n".join(lines)

@@ -27,6 +27,7 @@ from paceline_cluster.processes import ProcessState
 from paceline_cluster.readiness import PATIENCE_S, wait_in_sync
 from paceline_cluster.state import ClusterState, NodeEntry
 from paceline_cluster.survey import NodeView, Survey
+from paceline_cluster.verdicts import to_text
 
 ALL_WELL = StatusReply(
     node_id=NodeId(0),
@@ -74,18 +75,35 @@ def test_nodes_that_do_not_tell_whoever_asks_run_all_the_same() -> None:
     assert Survey((closed[0], _view(1))).is_healthy() is None
     assert Survey((closed[0], _view(1, None))).is_healthy() is False
     assert [view.state for view in seen.nodes] == ["no-access"] * 3
-    [first, *_] = seen.reasons()
-    assert first == (
+    [told] = Survey((closed[0],)).reasons()
+    assert told == (
         "node 0 runs, and does not say how it is (may not): say who you are by "
         "PACELINE_CLIENT_USERNAME and PACELINE_CLIENT_PASSWORD_FILE"
     )
-    refused = replace(closed[0], error="alice may not describe cluster")
-    [told] = refused.problems()
+    [told] = Survey((replace(closed[0], error="alice may not describe cluster"),)).reasons()
     assert "--principal alice --operation describe --cluster" in told
     assert "say who you are" not in told
     assert not Survey((*closed[:2], _view(2, None))).is_closed()
     stopped = replace(closed[2], process=ProcessState.STOPPED, is_closed=False)
     assert not Survey((*closed[:2], stopped)).is_closed()
+
+
+def test_what_nodes_that_do_not_tell_need_is_told_once() -> None:
+    """The same command stood behind each of them."""
+    views = [
+        NodeView(node, f"h:{node}", None, None, f"h:{node}: it wants a log-in", is_closed=True)
+        for node in range(3)
+    ]
+    seen = Survey((*views[:2], replace(views[2], error="alice may not describe cluster")))
+    first, second = seen.reasons()
+    assert first.startswith("nodes 0, 1 run, and do not say how they are (it wants a log-in): say ")
+    assert second.startswith("node 2 runs, and does not say how it is (alice may not describe ")
+    [table] = health_tables(health_data(seen))
+    assert table.rows == [(first,), (second,)]
+    text = to_text(questions.health(seen))
+    assert text.count("say who you are by") == 1
+    assert text.count("--principal alice") == 1
+    assert [each.node for each in seen.checks()] == [0, 1, 2]
 
 
 def test_all_well() -> None:
