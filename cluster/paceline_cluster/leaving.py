@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from paceline.client import Client
-from paceline.counted import counted
+from paceline.counted import counted, first_of
 from paceline.errors import BrokerNotRegistered, InvalidRequest, PacelineError
 from paceline.types import NO_NODE, NodeId
 from paceline_cluster import moving, replica_plan
@@ -39,10 +39,7 @@ async def empty(client: Client, node: NodeId, carry_out: CarryOut) -> int:
         sites, partitions = await moving.placement(client)
         plan = replica_plan.away_from([node], sites, partitions)
         if plan.stuck:
-            raise Refused(
-                f"{'; '.join(plan.stuck[:5])} ({len(plan.stuck)} in all)",
-                hint="add a node, or lower the replication factor",
-            )
+            raise Refused(first_of(plan.stuck), hint="add a node, or lower the replication factor")
         if not plan.moves:
             return count
         results = await carry_out(list(plan.moves))
@@ -50,7 +47,7 @@ async def empty(client: Client, node: NodeId, carry_out: CarryOut) -> int:
         if refused:
             raise Refused(
                 f"{counted(len(refused), 'partition was', 'partitions were')} not moved: "
-                f"{'; '.join(refused[:5])}"
+                f"{first_of(refused)}"
             )
         count += sum(each.state == "moved" for each in results)
     raise Refused(f"replicas come to node {node} as quickly as they are moved away")
@@ -114,14 +111,14 @@ async def drain(client: Client, node: NodeId, *, is_forced: bool, timeout_s: flo
     if alone and not is_forced:
         raise Refused(
             f"{counted(len(alone), 'partition')} would have no leader, for no other replica is in "
-            f"sync: {', '.join(alone[:5])}",
+            f"sync: {first_of(alone, ', ')}",
             hint="wait until 'paceline health' is healthy, or give --force",
         )
     await client.admin.fence_broker(node, fenced=True)
     deadline = trio.current_time() + timeout_s
     while left := await _led_by(client, node):
         if trio.current_time() > deadline:
-            raise TooLate(f"node {node} still leads {', '.join(left[:5])} ({len(left)} in all)")
+            raise TooLate(f"node {node} still leads {first_of(left, ', ')}")
         await trio.sleep(LOOK_S)
     return len(led)
 

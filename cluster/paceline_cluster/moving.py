@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import trio
 
 from paceline.client import Client
-from paceline.counted import counted
+from paceline.counted import counted, first_of
 from paceline.errors import (
     InvalidReplicationFactor,
     NoReassignmentInProgress,
@@ -71,10 +71,9 @@ async def placement(
     sites = [Site(each.node_id, each.rack, not each.fenced) for each in cluster.brokers]
     moving = await client.admin.list_reassignments(None if topics is None else list(topics))
     if moving:
-        names = ", ".join(f"{each.topic}/{each.partition}" for each in moving[:5])
+        names = first_of([f"{each.topic}/{each.partition}" for each in moving], ", ")
         raise Refused(
-            f"{counted(len(moving), 'partition')} {_are(moving)} being moved already "
-            f"({names}{_more(moving)})",
+            f"{counted(len(moving), 'partition')} {_are(moving)} being moved already ({names})",
             hint="'paceline partition move status' shows how far they are, 'cancel' gives them up",
         )
     names_of = [each.name for each in await client.admin.list_topics()]
@@ -99,10 +98,6 @@ def _are(found: Sequence[object]) -> str:
 
 def _have(count: int) -> str:
     return "has" if count == 1 else "have"
-
-
-def _more(found: Sequence[object]) -> str:
-    return ", ..." if len(found) > 5 else ""
 
 
 async def standings(client: Client, topics: Iterable[str] | None = None) -> list[Standing]:

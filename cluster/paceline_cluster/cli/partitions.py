@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import click
 
 from paceline.client import Client
-from paceline.counted import counted
+from paceline.counted import counted, first_of
 from paceline.types import NodeId, TopicPartition
 from paceline_cluster import moving, replica_plan
 from paceline_cluster.cli.complete import complete_nodes, complete_topics
@@ -25,7 +25,6 @@ from paceline_cluster.moving import Result, Standing
 from paceline_cluster.replica_plan import Move, ReplicaPlan
 
 VERSION = 1
-_SHOWN = 5
 
 
 @click.group()
@@ -88,9 +87,7 @@ def plan(
 
     made = with_client(find(directory, bootstrap), work)
     if made.stuck:
-        raise Refused(
-            "; ".join(made.stuck[:_SHOWN]), hint="add a node, or lower the replication factor"
-        )
+        raise Refused(first_of(made.stuck), hint="add a node, or lower the replication factor")
     data = _document(made.moves)
     if target is not None:
         target.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
@@ -186,7 +183,7 @@ def show_results(results: Sequence[Result], printer: Printer) -> None:
     printer.result({"partitions": rows}, table)
     refused = [each for each in results if each.state == "refused"]
     if refused:
-        said = "; ".join(f"{each.move.at}: {each.reason}" for each in refused[:_SHOWN])
+        said = first_of([f"{each.move.at}: {each.reason}" for each in refused])
         raise Refused(f"{len(refused)} of {counted(len(results), 'partition')} not moved: {said}")
 
 
@@ -271,7 +268,7 @@ def cancel(
     )
     kept = [f"{at}: {reason}" for at, reason in said.items() if reason]
     if kept:
-        raise Refused("; ".join(kept[:_SHOWN]))
+        raise Refused(first_of(kept))
 
 
 def _place(text: str) -> TopicPartition:

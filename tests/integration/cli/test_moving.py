@@ -115,6 +115,18 @@ def test_partitions_move_by_a_plan_and_what_is_stuck_says_why(
 
 
 @pytest.mark.paceline(nodes=1)
+def test_a_plan_that_is_refused_counts_what_it_does_not_name(
+    paceline: BlockingPaceline, move: Commands
+) -> None:
+    """Five were named, as if there were no more."""
+    paceline.create_topic("orders", partitions=7, replication_factor=1)
+    said = move.run("plan", "orders", "--away-from", "0", code=Exit.UNAVAILABLE)
+    assert "orders/4 has 1 replica" in said
+    assert "orders/5" not in said
+    assert "; and 2 more add a node, or lower the replication factor" in said
+
+
+@pytest.mark.paceline(nodes=1)
 async def test_a_move_that_the_node_asked_does_not_know_is_named_all_the_same(
     paceline: Paceline,
 ) -> None:
