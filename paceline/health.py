@@ -51,6 +51,7 @@ class CheckName(enum.StrEnum):
     LEADERS = "leaders"
     MIN_ISR = "min-isr"
     REPLICAS = "replicas"
+    DRAINED = "drained"
 
 
 OF_CLUSTER = (
@@ -60,6 +61,7 @@ OF_CLUSTER = (
     CheckName.LEADERS,
     CheckName.MIN_ISR,
     CheckName.REPLICAS,
+    CheckName.DRAINED,
 )
 OF_NODE = tuple(name for name in CheckName if name not in OF_CLUSTER)
 SERVING = frozenset(
@@ -75,6 +77,8 @@ SERVING = frozenset(
 certificate that ends is none, or a load balancer would send everybody away from all nodes."""
 PAST = frozenset({CheckName.EVENT_LOOP})
 """What is over when it is told: worth knowing, and makes nobody unhealthy."""
+WANTED = frozenset({CheckName.DRAINED})
+"""What an operator has made so: to be remembered, and makes nobody unhealthy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ class Check:
 
 def unhealthy(checks: Iterable[Check]) -> list[Check]:
     """Those that make a cluster unhealthy."""
-    return [each for each in checks if each.level and each.name not in PAST]
+    return [each for each in checks if each.level and each.name not in PAST | WANTED]
 
 
 def failed_to_serve(checks: Iterable[Check]) -> list[Check]:
@@ -267,7 +271,8 @@ class ClusterFacts:
     """What the newest metadata say. ``members`` are the nodes that there should be, ``active``
     those that are registered and not fenced. ``controllers`` are what nodes name as controller,
     negative: none; empty where only one node is asked, which judges that itself. ``any_session``:
-    whether one of those asked has a session with a controller."""
+    whether one of those asked has a session with a controller. ``drained`` are the members that are
+    to lead nothing."""
 
     members: Sequence[int]
     active: frozenset[int]
@@ -278,6 +283,7 @@ class ClusterFacts:
     under_replicated: int
     controllers: Sequence[int] = ()
     any_session: bool = True
+    drained: Sequence[int] = ()
 
 
 def judge_cluster(facts: ClusterFacts) -> tuple[Check, ...]:
@@ -313,6 +319,10 @@ def _of_cluster(facts: ClusterFacts) -> Iterator[Check]:
                 node,
             )
     yield from _of_partitions(facts)
+    for node in facts.drained:
+        todo = f"'paceline node revive {node}' lets it lead again"
+        reason = f"node {node} is drained, and leads nothing: {todo}"
+        yield Check(CheckName.DRAINED, Level.WARNING, reason, todo, node)
 
 
 def _of_partitions(facts: ClusterFacts) -> Iterator[Check]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import trio
 
 from paceline.client.endpoint import Endpoint
-from paceline.documents.nodes import UNREACHABLE, controller_of, newest_of
+from paceline.documents.nodes import UNREACHABLE, controller_of, newest_of, shown_state
 from paceline.errors import AuthenticationFailed, AuthorizationFailed, PacelineError
 from paceline.health import (
     OF_CLUSTER,
@@ -132,6 +132,17 @@ class Survey:
     def newest(self) -> StatusReply | None:
         """The answer with the newest metadata: counts of partitions are taken from it."""
         return newest_of(self._answers())
+
+    def states(self) -> dict[int, str]:
+        """How each node is shown: as it says itself, but for what it is to do."""
+        drained = self._drained()
+        return {
+            view.id: shown_state(view.state, is_drained=view.id in drained) for view in self.nodes
+        }
+
+    def _drained(self) -> list[int]:
+        newest = self.newest()
+        return [] if newest is None else [int(b.node_id) for b in newest.brokers if b.drained]
 
     def _answers(self) -> list[StatusReply]:
         return [view.status for view in self.nodes if view.status is not None]
@@ -255,6 +266,7 @@ class Survey:
                 all(each.name != CheckName.SESSION for each in status.findings)
                 for status in self._answers()
             ),
+            drained=self._drained(),
         )
         # Of a node that is silent its own view says why it is none of the active brokers.
         silent = {view.id for view in self.nodes if view.status is None}

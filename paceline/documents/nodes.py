@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from paceline.health import RUNNING
 from paceline.types import NO_NODE
 from paceline.values import dataclass
 from paceline.wire.native.data import StatusReply
 
 UNREACHABLE = "unreachable"
 """The state of a node that does not say how it is."""
+DRAINED = "drained"
+"""The state of a node that runs, and is to lead nothing until an operator revives it."""
+
+
+def shown_state(state: str, *, is_drained: bool) -> str:
+    """A node's word for how it is, which does not tell what metadata have it do."""
+    return DRAINED if is_drained and state == RUNNING else state
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What was heard of a node: ``state`` is its own word, or one for its silence, of which
-    ``reason`` tells more."""
+    """What was heard of a node: ``state`` is its own word, :data:`DRAINED`, or one for its silence,
+    of which ``reason`` tells more."""
 
     node: int
     state: str

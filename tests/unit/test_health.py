@@ -118,11 +118,13 @@ def test_a_cluster_that_is_well_passes_every_check() -> None:
         ({"leaderless": 1}, "leaders", Level.CRITICAL),
         ({"under_min_isr": 1}, "min-isr", Level.CRITICAL),
         ({"under_replicated": 1}, "replicas", Level.WARNING),
+        ({"drained": [2]}, "drained", Level.WARNING),
     ],
 )
 def test_what_is_found_of_a_cluster(changed: dict[str, Any], name: str, level: Level) -> None:
     checks = judge_cluster(replace(CLUSTER, **changed))
     [finding] = found(checks)
+    assert bool(unhealthy(checks)) is (name != "drained")
     assert (finding.name, finding.level) == (name, level)
     assert finding.what_to_do
     assert not failed_to_serve(checks), "a load balancer would turn away from every node"

@@ -69,7 +69,7 @@ def health(
 ) -> int:
     """Say whether the cluster is healthy: all nodes answer, a controller is known, every
     partition is led and has all its replicas in sync. Exit code 69 when it is not, 77 when nodes do
-    not tell who asks.
+    not tell who asks. Drained nodes are named, and make nothing unhealthy.
 
     Ranges of offsets that a node's disk lost are named with what becomes of them: 'damaged',
     'repairing', 'incomplete' where a partition has no leader and the replica is behind, or

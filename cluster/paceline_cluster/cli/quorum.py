@@ -41,7 +41,8 @@ def describe(directory: Path | None, bootstrap: tuple[Address, ...], printer: Pr
         if ref.is_stopped():
             raise ref.stopped()
         raise Refused("no node answers; a stopped cluster: paceline metadata force-quorum --help")
-    answers = [NodeAnswer(view.id, view.state, view.status) for view in seen.nodes]
+    states = seen.states()
+    answers = [NodeAnswer(view.id, states[view.id], view.status) for view in seen.nodes]
     data = quorum_document(answers, newest)
     rows = data["nodes"]
     printer.result(data, Table(tuple(rows[0]), [tuple(row.values()) for row in rows]))

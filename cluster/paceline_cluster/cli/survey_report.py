@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from paceline.health import date_of
+from paceline.health import WANTED, date_of
 from paceline_cluster.cli.output import Table
 from paceline_cluster.state import ClusterState
 from paceline_cluster.survey import Survey
@@ -25,7 +25,7 @@ def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
             {"id": view.id, "pid": None, "dir": None, "listeners": {"native": _plain(view.address)}}
             for view in seen.nodes
         ]
-    states = {view.id: view.state for view in seen.nodes}
+    states = seen.states()
     leading = {view.id: view.status.leading_count for view in seen.nodes if view.status}
     for node in data["nodes"]:
         node["state"] = states[node["id"]]
@@ -65,6 +65,9 @@ def health_tables(data: Mapping[str, Any]) -> list[Table]:
     todos = _todos(each for each in data["checks"] if each["reason"] in reasons)
     if todos:
         tables.append(Table(("what to do",), [(each,) for each in todos]))
+    remarks = [each for each in data["checks"] if each["reason"] and each["name"] in WANTED]
+    if remarks:
+        tables.append(Table(("remarks",), [(each["reason"],) for each in remarks]))
     for rows in (data["ranges"], data["certificates"]):
         if rows:
             tables.append(Table(tuple(rows[0]), [tuple(each.values()) for each in rows]))

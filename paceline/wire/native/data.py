@@ -78,12 +78,18 @@ class MetadataRequest(Message):
 @dataclass(frozen=True, slots=True)
 class BrokerInfo(Message):
     """A registered broker; ``addresses`` are advertised ones by listener name (``native`` ...),
-    that of Kafka ``KAFKA_ENDPOINT`` (``paceline/types.py``)."""
+    that of Kafka ``KAFKA_ENDPOINT`` (``paceline/types.py``). ``drained``: an operator has it lead
+    nothing (controller/DESIGN 11.2)."""
 
     node_id: NodeId
     addresses: tuple[Address, ...]
     rack: str = ""
     fenced: bool = False
+    drained: bool = False
+
+    def pack(self) -> list[Any]:
+        packed = Message.pack(self)
+        return packed if self.drained else packed[:-1]
 
 
 @dataclass(frozen=True, slots=True)

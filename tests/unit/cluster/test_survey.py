@@ -200,6 +200,22 @@ def test_a_stall_that_is_over_is_told_and_makes_no_cluster_unhealthy() -> None:
     assert (told.name, told.node, told.reason) == ("event-loop", 0, "node 0: it stood still")
 
 
+def test_a_drained_node_is_remarked_and_makes_no_cluster_unhealthy() -> None:
+    drained = replace(ALL_WELL.brokers[2], drained=True)
+    told = replace(ALL_WELL, image_offset=11, brokers=(*ALL_WELL.brokers[:2], drained))
+    seen = _survey(told)
+    assert (seen.is_healthy(), seen.is_ready()) == (True, True)
+    assert [node["state"] for node in status_data(None, seen)["nodes"]] == [
+        *("running", "running", "drained")
+    ]
+    health, remarks = health_tables(health_data(seen))
+    assert health.rows == [("healthy",)]
+    [[remark]] = remarks.rows
+    assert remark.startswith("node 2 is drained")
+    fenced = replace(ALL_WELL, state="fenced")
+    assert _survey(told, ALL_WELL, fenced).states()[2] == "fenced", "its own word matters more"
+
+
 def test_checks_that_pass_are_told_of_every_node_and_the_cluster() -> None:
     seen = _survey()
     assert {each.level for each in seen.checks()} == {Level.OK}

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from fastcrc import crc32
 
-from paceline.types import Acks, TopicId
+from paceline.types import Acks, NodeId, TopicId
 from paceline.wire import frame
 from paceline.wire.message import Message
 from paceline.wire.native import acls, admin, data, groups, transactions, users
@@ -105,3 +105,12 @@ def test_settings_of_a_topic_travel_only_where_they_are_asked_for() -> None:
     plain = data.TopicDescription("orders", TopicId(UUID(int=1)), ())
     assert len(plain.pack()) == 5
     assert data.TopicDescription.unpack(plain.pack()) == plain
+
+
+def test_what_an_operator_has_a_node_do_travels_only_where_there_is_something() -> None:
+    plain = data.BrokerInfo(NodeId(1), ())
+    assert plain.pack() == [1, [], "", False]
+    assert data.BrokerInfo.unpack(plain.pack()) == plain
+    drained = data.BrokerInfo(NodeId(1), (), drained=True)
+    assert drained.pack() == [1, [], "", False, True]
+    assert data.BrokerInfo.unpack(drained.pack()) == drained

@@ -175,7 +175,7 @@ _NODES: dict[str, Schema] = {
         id=_NODE_ID,
         pid=maybe(integer()),
         listeners=_of("object", "addresses by protocol", additionalProperties=text()),
-        state=text("its own word: running, starting, fenced, ...; or unreachable"),
+        state=text("its own word: running, starting, fenced, ...; drained; or unreachable"),
         role=maybe(text(enum=["controller", None])),
         leads=maybe(integer("partitions", minimum=0)),
         hosts=maybe(integer("replicas", minimum=0)),

@@ -70,7 +70,7 @@ def count_partitions(image: Image) -> Work[PartitionCounts]:
 def broker_info(broker: Broker) -> BrokerInfo:
     """A broker with its advertised addresses."""
     addresses = tuple(Address(e.name, e.host, e.port) for e in broker.endpoints)
-    return BrokerInfo(broker.node_id, addresses, broker.rack, broker.fenced)
+    return BrokerInfo(broker.node_id, addresses, broker.rack, broker.fenced, broker.operator_fenced)
 
 
 class Certificates(Protocol):
@@ -133,6 +133,7 @@ class StatusService:
             leaderless=counts.leaderless,
             under_min_isr=counts.under_min_isr,
             under_replicated=counts.under_replicated,
+            drained=[node for node, each in sorted(image.brokers.items()) if each.operator_fenced],
         )
         return (*self._own_checks(self._damage()), *health.judge_cluster(facts))
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import trio
 
-from paceline.documents.nodes import UNREACHABLE, NodeAnswer
+from paceline.documents.nodes import UNREACHABLE, NodeAnswer, shown_state
 from paceline.errors import PacelineError
 from paceline.types import NodeId
 from paceline.wire.frame import Frame
@@ -56,7 +56,8 @@ class NodeViews:
         answers: dict[int, NodeAnswer] = {}
 
         async def ask(node: NodeId) -> None:
-            answers[node] = await self._answer(node)
+            is_drained = image.brokers[node].operator_fenced
+            answers[node] = await self._answer(node, is_drained=is_drained)
 
         async with trio.open_nursery() as nursery:
             for node in image.brokers:
@@ -67,12 +68,12 @@ class NodeViews:
             {node: _listeners(broker) for node, broker in image.brokers.items()},
         )
 
-    async def _answer(self, node: NodeId) -> NodeAnswer:
+    async def _answer(self, node: NodeId, *, is_drained: bool) -> NodeAnswer:
         try:
             told = await self._report(node)
         except PacelineError as error:
             return NodeAnswer(node, UNREACHABLE, None, str(error))
-        return NodeAnswer(node, told.state, told)
+        return NodeAnswer(node, shown_state(told.state, is_drained=is_drained), told)
 
     async def _report(self, node: NodeId) -> StatusReply:
         if node == self._routing.node_id:
