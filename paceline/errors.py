@@ -18,7 +18,7 @@ class PacelineError(Exception):
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = False
-    outcome: ClassVar[Outcome] = Outcome.DEFINITE
+    outcome: Outcome = Outcome.DEFINITE  # an instance may be surer than its class
 
 
 class InternalError(PacelineError):
@@ -153,7 +153,7 @@ class ConnectionLost(UnknownOutcome):
 
 
 class Unreachable(ConnectionLost):
-    """Nothing takes connections at the address: refused, no route, no such host."""
+    """Refused, no route, no such host: of ``connect()`` for all of ``first_contact_timeout_s``."""
 
 
 # --- the request itself is wrong ------------------------------------------------------------------

@@ -22,8 +22,13 @@ where Kafka has them.
 
 *Again*: the same request may succeed later or elsewhere. *The write*: *definite* means that
 nothing was stored; *unknown* that the record may be there now, later or never, so that only an
-idempotent producer may send it again without the risk of storing it twice. *Exit*: the exit code
-of a `paceline` command that ends with it.
+idempotent producer may send it again without the risk of storing it twice. An error at hand may
+say *definite* where its class says *unknown*: nothing was sent then. *Exit*: the exit code of a
+`paceline` command that ends with it.
+"""
+_KINDS_INTRO = """
+What more there is in `paceline.errors` to catch. A class has the number of the one above it, unless
+it has its own, in the table above; who catches that one catches these.
 """
 _EXITS = {
     Exit.OK: "Done.",
@@ -63,6 +68,20 @@ def classes() -> dict[ErrorCode, type[PacelineError]]:
     return {code: kind for code, kind in found.items() if kind.code == code}
 
 
+def classes_without_code() -> Iterator[type[PacelineError]]:
+    """The others, each behind the one above it."""
+    numbered = set(classes().values())
+
+    def below(kind: type[PacelineError]) -> Iterator[type[PacelineError]]:
+        for each in kind.__subclasses__():
+            yield each
+            yield from below(each)
+
+    for kind in below(PacelineError):
+        if kind.__module__ == errors.__name__ and kind not in numbered:
+            yield kind
+
+
 def launcher_codes() -> dict[str, type[ClusterError]]:
     """What failures on this side are called."""
     kinds = [kind for kind in vars(launcher).values() if isinstance(kind, type)]
@@ -85,6 +104,9 @@ def page() -> str:
         "Errors and exit codes",
         _INTRO,
         table(("code", "name", "class", "again", "the write", "exit", "meaning"), _rows()),
+        "## Classes without a number",
+        _KINDS_INTRO,
+        table(("class", "above it", "again", "the write", "exit", "meaning"), _kind_rows()),
         "## Exit codes",
         _EXIT_INTRO,
         table(("exit code", "meaning"), [(str(int(each)), text) for each, text in _EXITS.items()]),
@@ -111,6 +133,17 @@ def _rows() -> Iterator[tuple[str, ...]]:
             ends = str(int(exit_code_for(error)))
             facts = (code(kind.__name__), again, kind.outcome.value, ends)
         yield str(int(each)), code(each.name), *facts, line(meaning(each))
+
+
+def _kind_rows() -> Iterator[tuple[str, ...]]:
+    for kind in classes_without_code():
+        above = code(kind.__mro__[1].__name__)
+        again = "yes" if kind.retriable else ""
+        ends = str(int(exit_code_for(kind(""))))
+        yield (
+            *(code(kind.__name__), above, again, kind.outcome.value, ends),
+            line(own_text(kind)),
+        )
 
 
 def _launcher_rows() -> Iterator[tuple[str, ...]]:

@@ -22,7 +22,7 @@ from paceline.client.metadata import Metadata
 from paceline.client.pool import ConnectionPool
 from paceline.client.position import Position
 from paceline.client.producer import Producer
-from paceline.client.retry import Backoff
+from paceline.client.retry import Backoff, nothing_sent
 from paceline.client.segments import Segments
 from paceline.client.sender import Sender
 from paceline.client.sequenced import SequencedWriter
@@ -37,7 +37,7 @@ from paceline.client.sinks import Sinks
 from paceline.client.tls_connection import dial_for
 from paceline.client.transactional import TransactionalProducer
 from paceline.client.transport import Dial, dial_tcp
-from paceline.errors import ConfigurationError
+from paceline.errors import ConfigurationError, UnknownOutcome
 from paceline.types import KAFKA_ENDPOINT, Isolation
 from paceline.wire.native.transactions import KAFKA
 
@@ -321,7 +321,10 @@ class Client:
 
     async def reach(self) -> None:
         """The first contact, made by :func:`connect`. Raises as that does."""
-        await self._metadata.refresh([], unreachable_s=self.settings.first_contact_timeout_s)
+        try:
+            await self._metadata.refresh([], unreachable_s=self.settings.first_contact_timeout_s)
+        except UnknownOutcome as error:
+            raise nothing_sent(error) from error.__cause__
 
     def close(self) -> None:
         """End all connections."""

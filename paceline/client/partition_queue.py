@@ -341,5 +341,8 @@ def _expired(batch: Batch) -> PacelineError:
         )
     if last is None or outcome_of(last) is Outcome.UNKNOWN or isinstance(last, ConnectionLost):
         why = "" if last is None else f"; last: {last}"
-        return LeaderNotAvailable(f"{batch.at}: no leader reached in time, nothing was stored{why}")
+        became = "stored" if batch.attempts else "sent"
+        return LeaderNotAvailable(
+            f"{batch.at}: no leader reached in time, nothing was {became}{why}"
+        )
     return last

@@ -17,9 +17,10 @@ from paceline.client.batching import (
     estimated_size,
 )
 from paceline.client.metadata import Metadata
+from paceline.client.retry import nothing_sent
 from paceline.client.sender import Sender
 from paceline.client.settings import ProducerSettings
-from paceline.errors import BufferFull, Closed, InvalidRecord, PacelineError
+from paceline.errors import BufferFull, Closed, InvalidRecord, Outcome, PacelineError
 from paceline.types import TopicPartition
 from paceline.wire.batch import HEADER_BYTES, read_header, validate_client_batches
 from paceline.wire.batch_header import Buffer
@@ -317,7 +318,13 @@ class Producer:
         known = self._metadata.view.topic(topic)
         if known is not None and not known.error:
             return
-        await self._metadata.topic_soon(topic, auto_create=self.settings.auto_create)
+        try:
+            await self._metadata.topic_soon(topic, auto_create=self.settings.auto_create)
+        except PacelineError as error:
+            # The question may have been carried out, and have made the topic; the records wait.
+            if error.outcome is Outcome.DEFINITE:
+                raise
+            raise nothing_sent(error, topic) from error.__cause__
 
     async def _space(self, size: int) -> None:
         event = trio.Event()

@@ -34,6 +34,16 @@ def outcome_of(error: PacelineError) -> Outcome:
     return error.outcome
 
 
+def nothing_sent(error: PacelineError, write: str = "") -> PacelineError:
+    """The same failure (others may wait for that one) of a write of which no byte has gone to any
+    node: its outcome is definite. ``write`` names it."""
+    told = type(error)(f"{write}: nothing was sent: {error}" if write else str(error))
+    told.outcome = Outcome.DEFINITE
+    if isinstance(told, ConnectionLost):
+        told.was_sent = False
+    return told
+
+
 def may_repeat(error: PacelineError) -> bool:
     """Whether a request without effect, or whose repetition does no harm, is worth repeating."""
     return error.retriable

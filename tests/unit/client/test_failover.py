@@ -231,7 +231,7 @@ async def test_unknown_outcome_is_repeated_when_asked_for(autojump_clock: object
 # --- giving up -----------------------------------------------------------------------------------
 
 
-async def test_deadline_without_a_leader_says_that_nothing_was_stored(
+async def test_deadline_without_a_leader_says_that_nothing_was_sent(
     autojump_clock: object,
 ) -> None:
     settings = ProducerSettings(delivery_timeout_s=3)
@@ -239,7 +239,7 @@ async def test_deadline_without_a_leader_says_that_nothing_was_stored(
         (log,) = cluster.create("orders")
         cluster.move("orders", 0, -1)
         begin = trio.current_time()
-        with pytest.raises(LeaderNotAvailable, match="nothing was stored") as caught:
+        with pytest.raises(LeaderNotAvailable, match="nothing was sent") as caught:
             await producer.send("orders", b"a")
         assert trio.current_time() - begin == pytest.approx(3, abs=0.1)
         assert caught.value.outcome is Outcome.DEFINITE

@@ -10,7 +10,7 @@ import trio
 
 from paceline.client import ClientSettings, connect
 from paceline.client.endpoint import Endpoint
-from paceline.errors import ConnectionLost, Unreachable
+from paceline.errors import ConnectionLost, Outcome, Unreachable
 from tests.unit.client.broker import Cluster
 
 IMPATIENT = ClientSettings(operation_timeout_s=20, first_contact_timeout_s=1)
@@ -33,6 +33,19 @@ async def test_connect_gives_up_soon_where_every_address_refuses(autojump_clock:
             async with connect(cluster.bootstrap(), IMPATIENT, dial=cluster.dial):
                 pass
         assert trio.current_time() - begin == pytest.approx(1, abs=0.3)
+
+
+async def test_nothing_has_happened_where_connect_fails(autojump_clock: object) -> None:
+    async with trio.open_nursery() as nursery:
+        cluster = Cluster(nursery, 2)
+        cluster.kill(0)
+        cluster.nodes[1].is_deaf = True
+        for bootstrap, kind in (("node-0:7400", Unreachable), ("node-1:7400", ConnectionLost)):
+            with pytest.raises(kind) as raised:
+                async with connect(bootstrap, IMPATIENT, dial=cluster.dial):
+                    pass
+            assert raised.value.outcome is Outcome.DEFINITE
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_cluster_that_comes_up_during_the_first_contact_is_reached(

@@ -157,6 +157,15 @@ def test_every_error_has_a_number_a_class_and_a_meaning(pages: dict[str, str]) -
     assert raised <= {*errors.classes(), ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
+def test_every_class_of_error_is_there(pages: dict[str, str]) -> None:
+    """Unreachable, which has the number of ConnectionLost, was on no page."""
+    page = pages["reference/errors.md"]
+    for kind in _below(PacelineError) - {PacelineError}:
+        if kind.__module__ == "paceline.errors":
+            assert code(kind.__name__) in page, kind
+    assert code("first_contact_timeout_s") in page
+
+
 def test_every_error_of_the_launcher_has_a_meaning(pages: dict[str, str]) -> None:
     """Found in the text of all modules: those that nobody has imported count, too."""
     found = re.compile(r"^class (\w+)\((\w+)\):", re.M)
