@@ -58,8 +58,8 @@ class Result:
     reason: str = ""
 
 
-Report = Callable[[int, int], None]
-"""Told how many bytes have been copied, of how many."""
+Report = Callable[[int], None]
+"""Told how much is done of what :func:`extent` counts."""
 
 
 async def placement(
@@ -213,6 +213,17 @@ async def _ended(client: Client, move: Move) -> Result | None:
     return None
 
 
+def _bytes_of(move: Move) -> int:
+    return len(move.adding) * move.size_bytes
+
+
+def extent(moves: Iterable[Move]) -> tuple[int, bool]:
+    """How much there is to do, and whether that is bytes; where none are copied it is moves."""
+    each = [_bytes_of(move) for move in moves]
+    whole = sum(each)
+    return (whole, True) if whole else (len(each), False)
+
+
 async def carry_out(
     client: Client,
     moves: Sequence[Move],
@@ -230,8 +241,7 @@ async def carry_out(
     waiting = deque(moves)
     going: list[Move] = []
     results: list[Result] = []
-    whole = sum(len(move.adding) * move.size_bytes for move in moves)
-    done_bytes = 0
+    _, in_bytes = extent(moves)
     while waiting or going:
         while waiting and len(going) < at_once:
             move = waiting.popleft()
@@ -245,17 +255,20 @@ async def carry_out(
             if result is not None:
                 going.remove(move)
                 results.append(result)
-                done_bytes += len(move.adding) * move.size_bytes
+        if report is not None:
+            report(await _done_of(client, results, going) if in_bytes else len(results))
         if not going:
             continue
-        if report is not None:
-            left = await _left_bytes(client, going)
-            begun = sum(len(move.adding) * move.size_bytes for move in going)
-            report(done_bytes + max(0, begun - left), whole)
         if trio.current_time() > deadline:
             raise TooLate(await what_is_left(client, going, len(waiting)))
         await trio.sleep(LOOK_S)
     return results
+
+
+async def _done_of(client: Client, results: Iterable[Result], going: Sequence[Move]) -> int:
+    begun = sum(map(_bytes_of, going))
+    left = await _left_bytes(client, going) if going else 0
+    return sum(_bytes_of(each.move) for each in results) + max(0, begun - left)
 
 
 async def _left_bytes(client: Client, going: Sequence[Move]) -> int:
@@ -265,8 +278,7 @@ async def _left_bytes(client: Client, going: Sequence[Move]) -> int:
     for at, move in wanted.items():
         seen = found.get(at)
         if seen is not None:
-            unknown = len(move.adding) * move.size_bytes
-            left += unknown if seen.left_bytes < 0 else seen.left_bytes
+            left += _bytes_of(move) if seen.left_bytes < 0 else seen.left_bytes
     return left
 
 

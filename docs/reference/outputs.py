@@ -309,7 +309,7 @@ OUTPUTS: Mapping[str, Shape] = {
             {"topic": "text", "partition": "integer", "cancelled": "flag", "reason": "text"}
         ]
     },
-    "role elect": {**_LED, "unclean": "flag"},
+    "role elect": {**_LED, "preferred": "integer", "pinned": "flag?", "unclean": "flag"},
     "role set": {**_LED, "node": "integer", "role": "text"},
     "node kill": _ACTED,
     "node stop": _ACTED,

@@ -20,6 +20,8 @@ _TOPIC: Shape = {
             "leader_epoch": "integer",
             "replicas": ["integer"],
             "isr": ["integer"],
+            "pinned": "flag?",
+            "follower_marks": ["integer"],
             "log_start_offset": "integer",
             "high_watermark": "integer",
             "log_end_offset": "integer",

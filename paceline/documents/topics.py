@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from paceline.errors import error_for
 from paceline.types import NodeId
 from paceline.wire.native.data import PartitionDescription, TopicDescription
+from paceline.wire.native.standings import RoleOverride
 
 NO_CONTROLLER = "there is no controller, so leaders and replicas in sync may be others by now"
 """Why what metadata tell may be out of date."""
@@ -69,12 +70,17 @@ def topic_document(found: TopicDescription, *, has_controller: bool) -> dict[str
 
 def partition_document(found: PartitionDescription) -> dict[str, Any]:
     """One of a topic's ``partitions``."""
+    override = found.override
+    if override is None and not (found.error or found.message):
+        override = RoleOverride(pinned=False)
     return {
         "partition": found.partition,
         "leader": found.leader,
         "leader_epoch": found.leader_epoch,
         "replicas": list(found.replicas),
         "isr": list(found.isr),
+        "pinned": None if override is None else override.pinned,
+        "follower_marks": [] if override is None else list(override.followers),
         "log_start_offset": found.log_start_offset,
         "high_watermark": found.high_watermark,
         "log_end_offset": found.log_end_offset,

@@ -279,9 +279,9 @@ _MORE = (
         "No such option '--max-messages'.",
     ),
     Mistake(
-        "role elect orders/0 --node 1",
+        "role elect orders --node 1",
         USAGE,
-        ("'orders/0': topic and partition stand apart: 'orders 0'",),
+        ("'orders' is no TOPIC/PARTITION, for example orders/2",),
         "Missing argument 'PARTITION'.",
     ),
     Mistake(

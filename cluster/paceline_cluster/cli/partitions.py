@@ -149,14 +149,14 @@ async def carried_out(
     client: Client, *, moves: Sequence[Move], at_once: int, timeout: float | None, printer: Printer
 ) -> list[Result]:
     """:func:`moving.carry_out` with a bar for who waits at a terminal."""
-    whole = sum(len(each.adding) * each.size_bytes for each in moves)
-    with printer.progress("moving", max(1, whole), in_bytes=True) as update:
+    whole, in_bytes = moving.extent(moves)
+    with printer.progress("moving", whole, in_bytes=in_bytes) as update:
         return await moving.carry_out(
             client,
             moves,
             at_once=at_once,
             timeout_s=math.inf if timeout is None else timeout,
-            report=lambda done, _: update(done),
+            report=update,
         )
 
 

@@ -194,8 +194,11 @@ def describe(
 ) -> None:
     """Show each partition's leader, replicas and offsets, and the settings that hold with where
     they are from: set for the topic, the nodes' own settings, or defaults. NAME may be a pattern
-    such as 'orders-*', which all matching topics are."""
+    such as 'orders-*', which all matching topics are.
 
+    ROLE SET is shown where that command was used: 'pinned', the leader stays though it is not the
+    preferred one, and nodes that are to be followers.
+    """
     meant = TopicNames(names, is_regex)
 
     async def work(client: Client) -> tuple[list[TopicDescription], bool]:
@@ -221,11 +224,15 @@ def _described(
     partitions = [partition_document(each) for each in found.partitions]
     configs = found.configs or {}
     data = topic_document(found, has_controller=has_controller) | {"partitions": partitions}
-    columns = (
+    columns: tuple[str, ...] = (
         *("partition", "leader", "leader_epoch", "replicas", "isr"),
         *("log_start_offset", "high_watermark", "log_end_offset", "size_bytes", "error"),
     )
     rows = [[each[column] for column in columns] for each in partitions]
+    overrides = [_override(each) for each in partitions]
+    if any(overrides):
+        columns = (*columns, "role set")
+        rows = [[*row, override] for row, override in zip(rows, overrides, strict=True)]
     tables = [Table(columns, rows, title=f"{found.name} ({found.topic_id})")]
     if found.settings:
         held = [(each.name, each.value, each.source) for each in found.settings if each.value]
@@ -233,6 +240,14 @@ def _described(
     elif configs:  # no leader says what else holds
         tables.append(Table(("setting", "value"), sorted(configs.items())))
     return data, tables
+
+
+def _override(partition: dict[str, Any]) -> str | None:
+    """What 'role set' has made of it, for people."""
+    pinned = ["pinned"] if partition["pinned"] else []
+    return (
+        ", ".join([*pinned, *(f"follower {node}" for node in partition["follower_marks"])]) or None
+    )
 
 
 @topic.command()

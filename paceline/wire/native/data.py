@@ -17,7 +17,12 @@ from uuid import UUID
 from paceline.types import NO_EPOCH, NO_NODE, Acks, Isolation, LeaderEpoch, NodeId, TopicId
 from paceline.values import dataclass
 from paceline.wire.message import Message
-from paceline.wire.native.standings import CertificateStanding, HealthFinding, RangeStanding
+from paceline.wire.native.standings import (
+    CertificateStanding,
+    HealthFinding,
+    RangeStanding,
+    RoleOverride,
+)
 from paceline.wire.peer.control import Address
 
 # --- connection ----------------------------------------------------------------------------------
@@ -427,7 +432,8 @@ class ReplicaProgress(Message):
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription(Message):
-    """All offsets -1 on error. ``size_bytes`` is the leader's log."""
+    """All offsets -1 on error. ``size_bytes`` is the leader's log. ``override`` is None where there
+    is none, or with an error, where it is not known."""
 
     partition: int
     error: int
@@ -444,6 +450,11 @@ class PartitionDescription(Message):
     size_bytes: int
     segment_count: int
     progress: tuple[ReplicaProgress, ...]
+    override: RoleOverride | None = None
+
+    def pack(self) -> list[Any]:
+        packed = Message.pack(self)
+        return packed[:-1] if self.override is None else packed
 
 
 @dataclass(frozen=True, slots=True)

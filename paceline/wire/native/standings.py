@@ -1,8 +1,10 @@
-"""What a STATUS reply tells of a node part by part: lost ranges, certificates, failed checks."""
+"""What a STATUS reply tells of a node part by part: lost ranges, certificates, failed checks; and
+what an operator has wished of a partition."""
 
 from __future__ import annotations
 
 from paceline.health import Level
+from paceline.types import NodeId
 from paceline.values import dataclass
 from paceline.wire.message import Message
 
@@ -44,3 +46,12 @@ class HealthFinding(Message):
     level: Level
     reason: str
     what_to_do: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoleOverride(Message):
+    """What SET_ROLE has made of a partition (controller/DESIGN 8). ``pinned``: its leader is not
+    moved back to the preferred one; ``followers``: nodes that do not lead it."""
+
+    pinned: bool
+    followers: tuple[NodeId, ...] = ()

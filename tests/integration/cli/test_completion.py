@@ -40,6 +40,8 @@ async def test_groups_and_the_users_own_topics(paceline: Paceline) -> None:
     assert await tab("group", "offsets", "reset", *there, "read") == ["readers"]
     assert await tab("group", "describe", "--family", "v1", *there, "") == []
     assert await tab("role", "elect", "orders", "0", *there, "--node", "") == ["0"]
+    assert await tab("role", "set", *there, "or") == ["orders"]
+    assert await tab("role", "set", "orders/0", *there, "lea") == ["leader"]
     assert await tab("quorum", "add-voter", *there, "") == ["0"]
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from docs.reference.outputs import OUTPUTS
 from docs.reference.shapes import mismatches
 from paceline.types import NodeId, TopicPartition
 from paceline_cluster.cli import main as cli
+from paceline_cluster.cli.output import OutputFormat, Printer, Update
+from paceline_cluster.cli.partitions import carried_out
 from paceline_cluster.errors import Exit
 from paceline_cluster.moving import what_is_left
 from paceline_cluster.replica_plan import Move
@@ -124,6 +127,36 @@ def test_a_plan_that_is_refused_counts_what_it_does_not_name(
     assert "orders/4 has 1 replica" in said
     assert "orders/5" not in said
     assert "; and 2 more add a node, or lower the replication factor" in said
+
+
+class Watched(Printer):
+    """Keeps what its bar is told."""
+
+    def __init__(self) -> None:
+        super().__init__(OutputFormat.TABLE)
+        self.total = 0
+        self.done: list[int] = []
+
+    @contextlib.contextmanager
+    def progress(
+        self, title: str, total: int | None, *, in_bytes: bool = False
+    ) -> Iterator[Update]:
+        assert total is not None
+        self.total = total
+        yield self.done.append
+
+
+@pytest.mark.parametrize("after", [(1, 0, 2), (3, 0, 1)])
+async def test_the_bar_of_moves_goes_to_its_end(paceline: Paceline, after: tuple[int, ...]) -> None:
+    """It stood at 0 % where no record had to be copied, or was copied between two looks."""
+    async with paceline.connect() as client:
+        await client.admin.create_topic("orders", assignment=[FIRST, FIRST])
+        nodes = tuple(map(NodeId, after))
+        moves = [Move(TopicPartition("orders", number), FIRST, nodes, 1) for number in range(2)]
+        watched = Watched()
+        results = await carried_out(client, moves=moves, at_once=1, timeout=None, printer=watched)
+    assert [each.state for each in results] == ["moved", "moved"]
+    assert watched.done[-1] == watched.total == 2
 
 
 @pytest.mark.paceline(nodes=1)

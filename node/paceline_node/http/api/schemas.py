@@ -66,6 +66,8 @@ _PARTITION: dict[str, Schema] = {
     "leader_epoch": integer(minimum=-1),
     "replicas": several(_NODE_ID, "the preferred leader first"),
     "isr": several(_NODE_ID, "those in sync"),
+    "pinned": maybe(flag("'role set' keeps its leader; null: it is not known")),
+    "follower_marks": several(_NODE_ID, "those that 'role set' keeps from leading it"),
     "log_start_offset": _OFFSET,
     "high_watermark": integer("where committed records end; -1: nobody says it", minimum=-1),
     "log_end_offset": _OFFSET,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from paceline.errors import ErrorCode, NotLeader, PacelineError, UnknownTopicOrPartition
 from paceline.types import NO_EPOCH, NO_NODE
 from paceline.wire.native import data
+from paceline.wire.native.standings import RoleOverride
 from paceline.wire.peer.names import PartitionName
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.metadata_records import PartitionRegistration
@@ -111,6 +112,7 @@ def undescribed(
         size_bytes=-1,
         segment_count=-1,
         progress=(),
+        override=None if known is None else _override(known),
     )
 
 
@@ -136,4 +138,11 @@ def _description(
             data.ReplicaProgress(node, node in local.isr, local.fetched(node), local.acked(node))
             for node in registration.replicas
         ),
+        override=_override(registration),
     )
+
+
+def _override(registration: PartitionRegistration) -> RoleOverride | None:
+    if not (registration.pinned or registration.marks):
+        return None
+    return RoleOverride(registration.pinned, registration.marks)
