@@ -82,7 +82,11 @@ TOPICS: Mapping[str, Shape] = {
         ],
         "nodes": [{"node": "integer", "disk_bytes": "integer?", "reason": "text?"}],
     },
-    "topic alter": {"name": "text", "configs": {"*": "text"}},
+    "topic alter": {
+        "name": "text",
+        "changes": [{"name": "text", "before": "text?", "after": "text?", "source": "text?"}],
+        "configs": {"*": "text"},
+    },
     "topic add-partitions": {"name": "text", "partitions": "integer"},
     "topic trim": {
         "name": "text",

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from paceline.errors import error_for
 from paceline.types import NodeId
-from paceline.wire.native.data import PartitionDescription, TopicDescription
+from paceline.wire.native.data import EffectiveSetting, PartitionDescription, TopicDescription
 from paceline.wire.native.standings import RoleOverride
 
 NO_CONTROLLER = "there is no controller, so leaders and replicas in sync may be others by now"
@@ -59,13 +59,26 @@ def topic_document(found: TopicDescription, *, has_controller: bool) -> dict[str
         "name": found.name,
         "topic_id": str(found.topic_id),
         "kind": found.kind,
-        "configs": found.configs or {},
+        "configs": configs_of(found),
         "settings": [
             {"name": each.name, "value": each.value, "source": each.source}
             for each in found.settings
         ],
         "stale": stale(found.partitions, has_controller=has_controller),
     }
+
+
+def is_of_topic(setting: EffectiveSetting) -> bool:
+    """Whether it was set for the topic, as its source says; nodes may stand behind that."""
+    return setting.source.split()[0] == "topic"
+
+
+def configs_of(found: TopicDescription) -> dict[str, str]:
+    """What was set for a topic. All have ``min.insync.replicas`` written down with them, which
+    counts only where it is not what they would have anyway, as far as that is known."""
+    if not found.settings:
+        return found.configs or {}
+    return {each.name: each.value for each in found.settings if is_of_topic(each)}
 
 
 def partition_document(found: PartitionDescription) -> dict[str, Any]:

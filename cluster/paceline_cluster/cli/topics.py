@@ -27,47 +27,18 @@ from paceline.errors import (
 from paceline.types import NO_NODE, TopicPartition, is_internal_topic
 from paceline.wire.native.data import TopicDescription, TopicInfo
 from paceline_cluster.cli.complete import complete_topics
-from paceline_cluster.cli.complete_settings import complete_topic_settings
 from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import user_of, with_client
+from paceline_cluster.cli.topic_alter import alter, config_option
 from paceline_cluster.cli.topic_names import TopicNames, regex_option
 from paceline_cluster.cli.topic_settings import settings
 from paceline_cluster.cli.topic_sizes import sizes
-from paceline_cluster.cli.units import UNITS_HELP, plain
 
 CLUSTER_DEFAULT = -1
 LEADER_WAIT_S = 10.0
 """How long leaders are waited for that do not answer: longer than an election takes."""
-
-
-def _configs(
-    _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    configs = {}
-    for text in values:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{text!r} is no NAME=VALUE")
-        if name in configs:
-            raise click.BadParameter(f"{name} is there twice")
-        try:
-            configs[name] = plain(name, value)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
-    return configs
-
-
-_config_option = click.option(
-    "--config",
-    "configs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=_configs,
-    shell_complete=complete_topic_settings,
-    help=f"A setting of the topic. {UNITS_HELP}.",
-)
 
 
 _names_argument = click.argument(
@@ -80,6 +51,7 @@ def topic() -> None:
     """Create, list, describe, alter and delete topics."""
 
 
+topic.add_command(alter)
 topic.add_command(sizes)
 topic.add_command(settings)
 
@@ -89,7 +61,7 @@ topic.add_command(settings)
 @client_options
 @click.option("--partitions", type=click.IntRange(1))
 @click.option("--replication-factor", type=click.IntRange(1))
-@_config_option
+@config_option
 @click.option("--if-not-exists", is_flag=True, help="The same topic being there is success.")
 @output_option
 def create(
@@ -247,43 +219,6 @@ def _override(partition: dict[str, Any]) -> str | None:
     pinned = ["pinned"] if partition["pinned"] else []
     return (
         ", ".join([*pinned, *(f"follower {node}" for node in partition["follower_marks"])]) or None
-    )
-
-
-@topic.command()
-@click.argument("name", shell_complete=complete_topics)
-@client_options
-@_config_option
-@click.option(
-    "--unset",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=complete_topic_settings,
-    help="Back to the cluster's default.",
-)
-@output_option
-def alter(
-    name: str,
-    directory: Path | None,
-    bootstrap: tuple[Address, ...],
-    configs: dict[str, str],
-    unset: tuple[str, ...],
-    printer: Printer,
-) -> None:
-    """Change settings of a topic, all or none."""
-    if not configs and not unset:
-        raise click.UsageError("nothing to change: give --config or --unset")
-    if both := sorted(configs.keys() & set(unset)):
-        raise click.UsageError(f"{', '.join(both)}: both in --config and in --unset")
-    changes: dict[str, str | None] = {**configs, **dict.fromkeys(unset)}
-
-    async def work(client: Client) -> dict[str, str]:
-        await client.admin.alter_topic(name, changes)
-        return (await client.admin.topic(name)).configs or {}
-
-    after = with_client(find(directory, bootstrap), work)
-    printer.result(
-        {"name": name, "configs": after}, Table(("config", "value"), sorted(after.items()))
     )
 
 

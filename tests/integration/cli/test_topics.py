@@ -5,10 +5,14 @@ from __future__ import annotations
 import io
 import json
 import time
+import urllib.request
 from typing import Any
 
 import pytest
 
+from docs.reference.outputs import OUTPUTS
+from docs.reference.shapes import mismatches
+from paceline.types import NodeId
 from paceline_cluster.cli import main as cli
 from paceline_cluster.errors import Exit
 from paceline_cluster.testing import BlockingPaceline
@@ -201,11 +205,80 @@ def test_what_was_written_down_of_the_nodes_settings_is_not_the_topics_own(
     paceline.create_topic("strict", partitions=1, configs={"min.insync.replicas": "2"})
     words = ["--bootstrap", ",".join(paceline.addresses("native")), "--output", "json"]
     assert cli.main(["topic", "describe", "plain", "strict", *words]) == Exit.OK
+    found = json.loads(capsys.readouterr().out)["topics"]
     held = [
         [(each["value"], each["source"]) for each in topic["settings"] if "insync" in each["name"]]
-        for topic in json.loads(capsys.readouterr().out)["topics"]
+        for topic in found
     ]
     assert held == [[("1", "node")], [("2", "topic")]]
+    assert [each["configs"] for each in found] == [{}, {"min.insync.replicas": "2"}]
+    with urllib.request.urlopen(f"http://{paceline.addresses('http')[0]}/api/topics/plain") as page:
+        assert json.load(page)["configs"] == {}
+
+
+@pytest.mark.paceline(nodes=3, settings={"log.retention_ms": "3600000"})
+def test_what_alter_has_changed_is_shown_and_nothing_else(
+    paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It showed min.insync.replicas, which nobody had set, and after --unset nothing but that."""
+    paceline.create_topic("orders", partitions=3, configs={"flush.mode": "none"})
+    addresses = ",".join(paceline.addresses("native"))
+
+    def alter(*words: str) -> Any:
+        told = ["topic", "alter", "orders", *words, "--bootstrap", addresses, "--output", "json"]
+        assert cli.main(told) == Exit.OK
+        found = json.loads(capsys.readouterr().out)
+        assert not list(mismatches(OUTPUTS["topic alter"], found))
+        changes = [
+            (each["name"], each["before"], each["after"], each["source"])
+            for each in found["changes"]
+        ]
+        return changes, found["configs"]
+
+    kept = {"flush.mode": "none"}
+    size = KEYS["segment.bytes"].default
+    changed = alter("--config", "segment.bytes=1MiB", "--config", "retention.ms=1d")
+    assert changed == (
+        [
+            ("retention.ms", "3600000", "86400000", "topic"),
+            ("segment.bytes", size, "1048576", "topic"),
+        ],
+        {**kept, "retention.ms": "86400000", "segment.bytes": "1048576"},
+    )
+    changed = alter("--unset", "segment.bytes", "--unset", "retention.ms")
+    assert changed == (
+        [
+            ("retention.ms", "86400000", "3600000", "node"),
+            ("segment.bytes", "1048576", size, "default"),
+        ],
+        kept,
+    )
+    changed = alter("--config", "min.insync.replicas=1")
+    assert changed[0] == [("min.insync.replicas", "2", "1", "topic")]
+    changed = alter("--unset", "min.insync.replicas")
+    assert changed == ([("min.insync.replicas", "1", "2", "default")], kept)
+    assert cli.main(
+        ["topic", "alter", "orders", "--unset", "flush.mode", "--bootstrap", addresses]
+    ) == (Exit.OK)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows == [
+        ["SETTING", "BEFORE", "AFTER", "SOURCE"],
+        ["flush.mode", "none", "group", "default"],
+    ]
+
+
+def test_what_alter_cannot_look_up_is_told_as_it_was_set(
+    paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a leader nobody says what holds."""
+    [address] = paceline.addresses("native")
+    paceline.create_topic("orders", partitions=1)
+    with paceline.connect() as client:
+        client.admin.set_role("orders", 0, NodeId(0), "follower")
+    words = ["topic", "alter", "orders", "--bootstrap", address]
+    assert cli.main([*words, "--config", "retention.ms=1d", "--unset", "segment.ms"]) == Exit.OK
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[1:] == [["retention.ms", "-", "86400000", "topic"], ["segment.ms", "-", "-", "-"]]
 
 
 @pytest.mark.paceline(nodes=1, settings={"log.retention_ms": "3600000"})
