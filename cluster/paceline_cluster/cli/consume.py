@@ -112,7 +112,8 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str | None) -> P
 @click.option(
     "--exit-at-end",
     is_flag=True,
-    help="Stop at what is committed now; waits for partitions that have no leader.",
+    help="Stop at what is committed now; waits for partitions that have no leader. With --group: "
+    "what it has not read yet of what is there when it is dealt out; then commit, and leave.",
 )
 @click.option("--count", type=click.IntRange(0), metavar="N", help="Stop after so many records.")
 @click.option(
@@ -158,6 +159,8 @@ def consume(
     """Print the records of TOPICs, one value a line. TOPIC may be a pattern such as 'orders-*', or
     with --regex a regular expression; topics that are made later are not read.
 
+    The newest two of each partition, and end: --from -2 --exit-at-end.
+
     Without --exit-at-end, --until or --count it goes on with new records until Ctrl-C, which is no
     failure, with --group or without. JSON lines hold whole records, and 'produce --json' reads
     them.
@@ -190,20 +193,20 @@ def consume(
     if group is None:
         with_client(find(directory, bootstrap), lambda client: _read(client, reading, printer))
         return
-    chosen = (reading.stop, key, grep)
-    if partitions or any(each is not None for each in chosen) or start not in _GROUP_STARTS:
+    if partitions or (stop, key, grep) != (None,) * 3 or start not in _GROUP_STARTS:
         raise click.UsageError(
-            "--group excludes --partition, --exit-at-end, --until, --key, --grep and other --from "
-            "than start and end"
+            "--group excludes --partition, --until, --key, --grep and other --from than start and "
+            "end"
         )
     shared = GroupReading(
         meant,
         group,
-        _GROUP_STARTS[start],
-        session_timeout or SESSION_TIMEOUT_S,
-        protocol or PROTOCOLS[0],
-        count,
-        _shown_by(reading.render, raw=raw),
+        out_of_range=_GROUP_STARTS[start],
+        session_timeout_s=session_timeout or SESSION_TIMEOUT_S,
+        protocol=protocol or PROTOCOLS[0],
+        count=count,
+        show=_shown_by(reading.render, raw=raw),
+        to_end=exit_at_end,
     )
     with_client(find(directory, bootstrap), lambda client: read_group(client, shared, printer))
 

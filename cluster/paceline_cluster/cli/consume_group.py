@@ -20,6 +20,7 @@ from paceline.client.shared_consumer import SharedConsumer
 from paceline.client.single_error_nursery import open_scope
 from paceline.types import TopicPartition
 from paceline.values import dataclass
+from paceline_cluster.cli.consume_to_end import GroupEnds
 from paceline_cluster.cli.output import Printer
 from paceline_cluster.cli.signals import on_signals
 from paceline_cluster.cli.topic_names import TopicNames
@@ -44,19 +45,26 @@ class GroupReading:
     protocol: str
     count: int | None
     show: Show
+    to_end: bool = False
 
 
 class _Teller(RebalanceListener):
     """Tells the person what this member reads."""
 
-    def __init__(self, printer: Printer) -> None:
+    def __init__(self, printer: Printer, ends: GroupEnds) -> None:
         self._printer = printer
+        self._ends = ends
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self._ends.dealt(partitions)
         named = ", ".join(str(at) for at in partitions) or "nothing"
         self._printer.say(f"reads {named}")
 
+    async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self._ends.taken()
+
     async def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._ends.taken()
         self._printer.say(
             "lost its partitions: the group no longer has this member, as it had not been heard of "
             "in time, or was evicted; it joins again"
@@ -64,17 +72,21 @@ class _Teller(RebalanceListener):
 
 
 async def read_group(client: Client, reading: GroupReading, printer: Printer) -> None:
-    """Print records until the count is reached, or SIGINT or SIGTERM comes; then commit what was
-    printed and leave the group."""
+    """Print records until the count or the end is reached, or SIGINT or SIGTERM comes; then commit
+    what was printed and leave the group."""
     member = _driven if reading.protocol == COORDINATOR else _member
     topics = await reading.topics.expanded(client)
+    ends = GroupEnds(printer.say)
     async with (
-        member(client, reading, topics, _Teller(printer)) as consumer,
+        member(client, reading, topics, _Teller(printer, ends)) as consumer,
         open_scope() as nursery,
     ):
         stop = nursery.cancel_scope.cancel
         nursery.start_soon(on_signals, stop, stop)
-        await _show(consumer, reading)
+        if reading.to_end:
+            ends.consumer = consumer
+            nursery.start_soon(ends.look, consumer)
+        await _show(consumer, reading, ends if reading.to_end else None)
 
 
 def _member(
@@ -110,15 +122,19 @@ def _driven(
     )
 
 
-async def _show(consumer: SharedConsumer, reading: GroupReading) -> None:
+async def _show(consumer: SharedConsumer, reading: GroupReading, ends: GroupEnds | None) -> None:
     left = reading.count
-    while (batch := await consumer.next_batch()) is not None:
+    while (batch := await _next(consumer, ends)) is not None:
+        within = None if ends is None else ends.before_end(batch)
+        most = left if within is None else within if left is None else min(left, within)
         try:
-            shown = await reading.show(batch, left)
+            shown = await reading.show(batch, most)
         except trio.Cancelled:
             with trio.CancelScope(shield=True):
                 await _leave(consumer, batch, batch.first_offset)  # it was not printed whole
             raise
+        if ends is not None and within is not None and shown == within:
+            await _leave(consumer, batch, ends.end_of(batch.at))
         if left is None:
             continue
         left -= shown
@@ -126,6 +142,10 @@ async def _show(consumer: SharedConsumer, reading: GroupReading) -> None:
             last = batch.records()[shown - 1].offset if shown else batch.first_offset - 1
             await _leave(consumer, batch, last + 1)
             return
+
+
+async def _next(consumer: SharedConsumer, ends: GroupEnds | None) -> ConsumedBatch | None:
+    return await (consumer.next_batch() if ends is None else ends.next_batch(consumer))
 
 
 async def _leave(consumer: SharedConsumer, batch: ConsumedBatch, offset: int) -> None:
