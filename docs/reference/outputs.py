@@ -432,8 +432,8 @@ FAILURE: Shape = {"error": {"code": "text", "message": "text", "hint": "text?"}}
 
 _INTRO = """
 What commands print with `--output json`, and what nodes show [over HTTP](../how-to/api.md), which
-adds `next`: one document, or a line for each item of a stream. With
-`--output yaml` it is the same as YAML. A test holds every shape against what the commands print.
+adds `next`, and to lists `stale` and `hidden`: one document, or a line for each item of a stream.
+With `--output yaml` it is the same as YAML. A test holds every shape against what is printed.
 Fields may be added; none is renamed or removed without a note in `CHANGELOG.md`.
 
 Offsets named `..._end_offset` and `high_watermark` are exclusive: the next one. Times are

@@ -21,12 +21,13 @@ from paceline.documents.groups import (
 )
 from paceline.errors import GroupNotFound, UnknownTopicOrPartition
 from paceline.types import TopicPartition
-from paceline.wire.native.groups import GroupDescription, GroupMember
+from paceline.wire.native.groups import GroupDescription, GroupListing, GroupMember
 from paceline_cluster.cli.complete import complete_groups, complete_members
 from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.group_family import FAMILIES, family_options
 from paceline_cluster.cli.group_offsets import offsets
+from paceline_cluster.cli.hidden import may_be_hidden, say_hidden
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.errors import BadInput
@@ -53,13 +54,19 @@ def list_(
     printer: Printer,
 ) -> None:
     """List the groups of all protocols."""
-    listed = with_client(
-        find(directory, bootstrap), lambda client: client.admin.groups.list(families=families)
-    )
+
+    async def work(client: Client) -> tuple[list[GroupListing], bool]:
+        found = await client.admin.groups.list(families=families)
+        return found, not found and await may_be_hidden(client)
+
+    ref = find(directory, bootstrap)
+    listed, is_guarded = with_client(ref, work)
     columns = ("group", "family", "subject", "state", "members", "generation")
     data = {"groups": [listing_document(each) for each in listed]}
     rows = [[each[column] for column in columns] for each in data["groups"]]
     printer.result(data, Table(columns, rows))
+    if is_guarded:
+        say_hidden(printer, ref, "group")
 
 
 @group.command()

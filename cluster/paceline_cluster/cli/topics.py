@@ -18,7 +18,6 @@ from paceline.documents.topics import (
     topic_document,
 )
 from paceline.errors import (
-    AuthorizationFailed,
     InvalidPartitions,
     PacelineError,
     TopicAlreadyExists,
@@ -29,8 +28,9 @@ from paceline.wire.native.data import TopicDescription, TopicInfo
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find_cluster import Address, client_options, find
+from paceline_cluster.cli.hidden import may_be_hidden, say_hidden
 from paceline_cluster.cli.output import Printer, Table, output_option
-from paceline_cluster.cli.session import user_of, with_client
+from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.topic_alter import alter, config_option
 from paceline_cluster.cli.topic_names import TopicNames, regex_option
 from paceline_cluster.cli.topic_settings import settings
@@ -122,30 +122,18 @@ def list_(
         there = await client.admin.list_topics()
         found = [each for each in there if internal or not is_internal_topic(each.name)]
         has_controller = (await client.admin.describe_cluster()).controller != NO_NODE
-        return found, not found and await _may_be_hidden(client), has_controller
+        return found, not found and await may_be_hidden(client), has_controller
 
     ref = find(directory, bootstrap)
-    found, may_be_hidden, has_controller = with_client(ref, work)
+    found, is_guarded, has_controller = with_client(ref, work)
     topics = [_summary(each) for each in found]
     columns = ("name", "partitions", "replication_factor", "leaderless", "under_replicated")
     rows = [[each[column] for column in columns] for each in topics]
     printer.result({"topics": topics}, Table(columns, rows))
     if found and not has_controller:
         printer.say(f"{NO_CONTROLLER}; 'paceline health' says more")
-    if may_be_hidden:
-        who = user_of(ref) or "whoever does not log in"
-        printer.say(
-            f"no topic is visible to {who}: there is none, or none that {who} may see; "
-            "an administrator sees what is allowed by 'paceline acl list'"
-        )
-
-
-async def _may_be_hidden(client: Client) -> bool:
-    """Whether there may be topics that are not shown to who asks."""
-    try:
-        return (await client.admin.acls.list()).is_guarded
-    except AuthorizationFailed:
-        return True
+    if is_guarded:
+        say_hidden(printer, ref, "topic")
 
 
 def _summary(info: TopicInfo) -> dict[str, Any]:

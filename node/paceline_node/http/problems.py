@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from http import HTTPStatus
 
 from paceline.documents.failures import failure_document, hint_for
@@ -10,6 +11,7 @@ from paceline.error_codes import ErrorCode
 from paceline.errors import AuthenticationFailed, AuthorizationFailed, PacelineError
 from paceline_node.http.page import Page
 from paceline_node.security import refusals
+from paceline_node.security.principals import ANONYMOUS, Principal, ResourceKind
 
 LOG_IN = (
     "send 'Authorization: Bearer TOKEN'; an administrator makes a token by "
@@ -37,6 +39,18 @@ def problem_of(error: PacelineError) -> Page:
     succeed later."""
     status = _STATUSES.get(error.code, HTTPStatus.SERVICE_UNAVAILABLE)
     return problem(status, str(error) or type(error).__name__, _hint(error), error.code.name)
+
+
+def left_out(kind: ResourceKind, principal: Principal) -> str:
+    """What lists tell those who may not see all. Whether there are any is not told."""
+    who, of = str(principal), kind.value
+    more = (
+        LOG_IN
+        if who == ANONYMOUS.name
+        else "an administrator allows more: paceline acl create --principal "
+        f"{shlex.quote(who)} --operation describe --{of} NAME"
+    )
+    return f"{of}s that {who} may not describe are left out: {more}"
 
 
 def _hint(error: PacelineError) -> str:

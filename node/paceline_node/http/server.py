@@ -260,7 +260,8 @@ class HttpServer:
         return partial(branch.page, Asked(head.path, head.query))
 
     def _branch(self, path: str) -> Branch | None:
-        return next((each for each in self._branches if path.startswith(each.prefix)), None)
+        # Who leaves the last slash out is told which pages there are, too.
+        return next((each for each in self._branches if f"{path}/".startswith(each.prefix)), None)
 
     def _tell(self, path: str, status: HTTPStatus, arrived: float) -> None:
         """Have an answer counted."""

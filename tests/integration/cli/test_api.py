@@ -45,6 +45,8 @@ REFUSED = (
     ("/api/partitions?trouble=late", 400, "INVALID_REQUEST", "leaderless, under-replicated"),
     ("/api/nothing", 404, "NOT_FOUND", "no page /api/nothing"),
     ("/api/topics/", 404, "NOT_FOUND", "no page /api/topics/"),
+    ("/api/", 404, "NOT_FOUND", "no page /api/"),
+    ("/api", 404, "NOT_FOUND", "no page /api"),
 )
 
 
@@ -187,7 +189,7 @@ def test_groups_are_those_of_the_command_on_every_node(
         assert [each["state"] for each in listed] == ["Empty", "Stable"]
         for api in apis(orders):
             groups = api.get("/api/groups")
-            assert groups == {"groups": listed, "stale": None, "next": None}
+            assert groups == {"groups": listed, "stale": None, "hidden": None, "next": None}
             named = api.get("/api/groups?family=kafka&family=v1&state=Stable")["groups"]
             assert [each["group"] for each in named] == ["tills"]
             assert api.get("/api/groups?family=v1")["groups"] == []
@@ -265,6 +267,8 @@ def test_what_there_is_not_is_an_error_of_the_one_form(orders: BlockingPaceline)
         error = api.refused(quote(path, safe="/?&="), status)
         assert error["code"] == code, path
         assert said in error["message"], path
+        if error["code"] == "NOT_FOUND":
+            assert error["hint"] == "/api/openapi.json describes those", path
 
 
 def test_errors_are_those_of_the_commands(

@@ -104,6 +104,13 @@ def test_who_may_see_nothing_is_told_so_and_not_that_there_is_nothing(
     assert said.err.startswith("no topic is visible to bob: there is none, or none that ")
     assert cli.main([*listing, address]) == Exit.OK
     assert "no topic is visible to whoever does not log in: " in capsys.readouterr().err
+    groups = ["group", "list", "--bootstrap"]
+    assert cli.main([*groups, bob, "--output", "json"]) == Exit.OK
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"groups": []}
+    assert said.err.startswith("no group is visible to bob: there is none, or none that bob may ")
+    assert cli.main([*groups, address]) == Exit.OK
+    assert "no group is visible to whoever does not log in: " in capsys.readouterr().err
     assert (
         cli.main(["topic", "create", "orders", "--replication-factor", "1", "--bootstrap", alice])
         == Exit.OK

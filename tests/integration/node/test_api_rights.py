@@ -127,7 +127,36 @@ async def test_lists_hold_what_somebody_may_describe(tmp_path: Path) -> None:
         assert (status, group["partitions"], group["next"]) == (200, [], None)
         _, group = await get(f"/api/groups/{reader_of(MINE[0])}", token)
         assert [each["topic"] for each in group["partitions"]] == [MINE[0]] * 2
-        assert await get("/api/topics") == (200, {"topics": [], "stale": None, "next": None})
+        _, unseen = await get("/api/topics")
+        assert (unseen["topics"], unseen["next"]) == ([], None)
+
+
+async def test_lists_say_that_some_may_be_hidden(tmp_path: Path) -> None:
+    """A stranger got an empty list, as if there were nothing."""
+    paths = {"/api/topics": "topics", "/api/partitions": "topics", "/api/groups": "groups"}
+    async with closed_to_alice(tmp_path) as (get, token, root):
+        of_root = await root.admin.users.make_token("root")
+        for path, kind in paths.items():
+            hidden = (await get(path))[1]["hidden"]
+            assert hidden == (
+                f"{kind} that anonymous may not describe are left out: send 'Authorization: Bearer "
+                "TOKEN'; an administrator makes a token by 'paceline user token NAME'"
+            )
+            told = (await get(path, token))[1]["hidden"]
+            assert told.startswith(f"{kind} that alice may not describe are left out: ")
+            assert f"--principal alice --operation describe --{kind[:-1]} NAME" in told
+            assert (await get(path, of_root))[1]["hidden"] is None
+        assert (await get(f"/api/partitions?topic={MINE[0]}", token))[1]["hidden"] is None
+        await root.admin.acls.create([acl("alice", AclOperation.DESCRIBE, "*")])
+        for path, kind in paths.items():
+            assert ((await get(path, token))[1]["hidden"] is None) is (kind == "topics"), path
+
+
+async def test_an_open_cluster_hides_nothing(tmp_path: Path) -> None:
+    async with lone_node(tmp_path, ONE) as node:
+        get = asking(node)
+        for path in ("/api/topics", "/api/partitions", "/api/groups"):
+            assert (await get(path))[1]["hidden"] is None
 
 
 async def test_who_may_not_describe_something_is_told_what_allows_it(tmp_path: Path) -> None:

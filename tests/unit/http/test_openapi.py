@@ -48,9 +48,9 @@ def test_it_has_every_page_and_parameter(described: Described) -> None:
 @pytest.mark.parametrize(
     ("command", "name", "only_here"),
     [
-        ("topic list", "Topics", {"next", "stale"}),
+        ("topic list", "Topics", {"next", "stale", "hidden"}),
         ("topic describe", "Topic", {"next"}),
-        ("group list", "Groups", {"next", "stale"}),
+        ("group list", "Groups", {"next", "stale", "hidden"}),
         ("group describe", "Group", {"next"}),
         ("quorum describe", "Quorum", set()),
     ],

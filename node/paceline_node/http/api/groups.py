@@ -8,7 +8,9 @@ from paceline.wire.peer.looks import GroupProgress
 from paceline.wire.peer.names import GroupName
 from paceline_node.http.api.call import Call, place_of_group, place_of_partition
 from paceline_node.http.api.documents import Document, listed
+from paceline_node.http.problems import left_out
 from paceline_node.loop_turns import Turns
+from paceline_node.security.principals import ResourceKind
 from paceline_node.services.groups.group_views import GroupView, GroupViews
 
 
@@ -30,9 +32,11 @@ class GroupPages:
         )
         groups = await self._turns.run(listed(page.items, listing_document))
         last = groups[-1] if page.has_more else None
+        is_whole = self._views.sees_all(call.principal)
         return {
             "groups": groups,
             "stale": "; ".join(reasons) or None,
+            "hidden": None if is_whole else left_out(ResourceKind.GROUP, call.principal),
             "next": last and place_of_group(last["family"], last["group"], last["subject"]),
         }
 

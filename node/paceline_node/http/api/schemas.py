@@ -85,6 +85,7 @@ _PARTITION: dict[str, Schema] = {
     "error": maybe(text("why its leader does not tell of it")),
 }
 _STALE = maybe(text("why what is told may be out of date, or not all; null where it is not"))
+_HIDDEN = maybe(text("that those are left out which who asks may not describe; null: he may all"))
 _GROUP: dict[str, Schema] = {
     "group": text(),
     "family": text("of which protocol", enum=["v1", "cursus", "coordinator", "kafka"]),
@@ -104,7 +105,11 @@ _TOPICS: dict[str, Schema] = {
         under_replicated=integer("partitions that lack replicas in sync", minimum=0),
     ),
     "Topics": record(
-        "as 'topic list'", topics=several(ref("TopicSummary")), stale=_STALE, next=_NEXT
+        "as 'topic list'",
+        topics=several(ref("TopicSummary")),
+        stale=_STALE,
+        hidden=_HIDDEN,
+        next=_NEXT,
     ),
     "Topic": record(
         "as 'topic describe'",
@@ -130,6 +135,7 @@ _TOPICS: dict[str, Schema] = {
         "partitions of all topics",
         partitions=several(ref("NamedPartition")),
         stale=_STALE,
+        hidden=_HIDDEN,
         next=_NEXT,
     ),
 }
@@ -138,7 +144,11 @@ _GROUPS: dict[str, Schema] = {
         "a group in a list", **_GROUP, members=_COUNT, generation=integer(minimum=-1)
     ),
     "Groups": record(
-        "as 'group list'", groups=several(ref("GroupListing")), stale=_STALE, next=_NEXT
+        "as 'group list'",
+        groups=several(ref("GroupListing")),
+        stale=_STALE,
+        hidden=_HIDDEN,
+        next=_NEXT,
     ),
     "Group": record(
         "as 'group describe'",

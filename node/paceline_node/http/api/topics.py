@@ -14,7 +14,9 @@ from paceline.errors import UnknownTopicOrPartition
 from paceline.types import NO_NODE
 from paceline_node.http.api.call import Call, number, place_of_partition
 from paceline_node.http.api.documents import Document, listed
+from paceline_node.http.problems import left_out
 from paceline_node.loop_turns import Turns
+from paceline_node.security.principals import ResourceKind
 from paceline_node.services.admin.node_status import StatusService
 from paceline_node.services.admin.topic_views import (
     TROUBLES,
@@ -49,6 +51,7 @@ class TopicPages:
         return {
             "topics": topics,
             "stale": self._stale,
+            "hidden": self._hidden(call),
             "next": topics[-1]["name"] if page.has_more else None,
         }
 
@@ -87,7 +90,13 @@ class TopicPages:
         partitions = await self._turns.run(listed(page.items, _named))
         last = partitions[-1] if page.has_more else None
         place = None if last is None else place_of_partition(last["topic"], last["partition"])
-        return {"partitions": partitions, "stale": self._stale, "next": place}
+        hidden = None if topic is not None else self._hidden(call)
+        return {"partitions": partitions, "stale": self._stale, "hidden": hidden, "next": place}
+
+    def _hidden(self, call: Call) -> str | None:
+        """That a list may not hold all."""
+        is_whole = self._views.sees_all(call.principal)
+        return None if is_whole else left_out(ResourceKind.TOPIC, call.principal)
 
     @property
     def _stale(self) -> str | None:

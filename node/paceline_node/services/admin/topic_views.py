@@ -147,6 +147,10 @@ class TopicViews:
         ]
         return Paged(named, page.has_more)
 
+    def sees_all(self, principal: Principal) -> bool:
+        """Whether lists leave nothing out for ``principal``."""
+        return self._topics.sees_all(principal)
+
     # --- which ------------------------------------------------------------------------------------
 
     def _found(self, principal: Principal, name: str) -> TopicImage:

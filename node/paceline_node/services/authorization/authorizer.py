@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from paceline.errors import AuthorizationFailed
+from paceline.wire.native.acls import ANY_NAME
 from paceline_node.security.principals import (
     ANONYMOUS,
     CLUSTER,
@@ -86,6 +87,11 @@ class Authorizer:
     def resource(self, principal: Principal, operation: Operation, resource: Resource) -> None:
         """To anything."""
         self._policy.authorize(principal, operation, resource)
+
+    def sees_all(self, principal: Principal, kind: ResourceKind) -> bool:
+        """Whether a rule has it describe whatever there is of a kind, so that lists leave out
+        at most what is denied by name."""
+        return self.allows(principal, Operation.DESCRIBE, Resource(kind, ANY_NAME))
 
     def allows(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         """Whether it may, a topic's own rules included: for lists, which leave out what the caller

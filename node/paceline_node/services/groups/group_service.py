@@ -191,6 +191,10 @@ class GroupService:
         resource = Resource(ResourceKind.GROUP, group)
         return self._access.allows(principal, Operation.DESCRIBE, resource)
 
+    def sees_all(self, principal: Principal) -> bool:
+        """Whether lists of groups leave nothing out for ``principal``."""
+        return self._access.sees_all(principal, ResourceKind.GROUP)
+
     # --- who --------------------------------------------------------------------------------------
 
     def partition(self, key: GroupKey) -> int:

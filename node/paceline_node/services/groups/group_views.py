@@ -114,6 +114,10 @@ class GroupViews:
             reasons.append("some groups have no coordinator")
         return page, reasons
 
+    def sees_all(self, principal: Principal) -> bool:
+        """Whether :meth:`listed` leaves nothing out for ``principal``."""
+        return self._groups.sees_all(principal)
+
     async def _merged(self, asked: GroupsAsked, silent: dict[NodeId, str]) -> Paged[GroupListing]:
         """The first of what all coordinators have; those that fail are ``silent`` from then on."""
         found: list[GroupsFound] = []

@@ -106,6 +106,10 @@ class TopicService:
         resource = Resource(ResourceKind.TOPIC, topic.name)
         return self._access.allows(principal, Operation.DESCRIBE, resource)
 
+    def sees_all(self, principal: Principal) -> bool:
+        """Whether lists of topics leave nothing out for ``principal``."""
+        return self._access.sees_all(principal, ResourceKind.TOPIC)
+
     def may_read(self, principal: Principal, topic: TopicView) -> bool:
         """Whether ``principal`` may read a topic's records."""
         resource = Resource(ResourceKind.TOPIC, topic.name)
