@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
 from paceline.errors import AuthenticationFailed, ConfigurationError
+from paceline.given_fields import lacking
 from paceline.oauthbearer import DISMISSED, OAUTHBEARER, first_message
 from paceline.scram import NONCE_BYTES, PLAIN, SASL_MECHANISMS, ScramClient
 from paceline.values import dataclass
@@ -35,9 +36,13 @@ class ClientLogin:
     mechanism: str = SASL_MECHANISMS[0]
 
     def __post_init__(self) -> None:
+        missing, given = "password_file", "username" if self.username else "mechanism"
+        if self.password_file:
+            missing, given = "username", "password_file"
         is_named = bool(self.username) or self.mechanism == OAUTHBEARER
         if not (is_named and self.password_file):
-            raise ConfigurationError("log-in: username and password_file belong together")
+            told = lacking("log-in", missing, given, "ClientLogin", VARIABLES)
+            raise ConfigurationError(told)
         known = (*SASL_MECHANISMS, OAUTHBEARER)
         if self.mechanism not in known:
             raise ConfigurationError(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode
 
 from paceline.errors import ConfigurationError
+from paceline.given_fields import lacking
 from paceline.values import dataclass
 
 VARIABLES = {
@@ -33,7 +34,8 @@ class ClientTls:
 
     def __post_init__(self) -> None:
         if bool(self.certificate) is not bool(self.key):
-            raise ConfigurationError("TLS: certificate and key belong together")
+            pair = ("key", "certificate") if self.certificate else ("certificate", "key")
+            raise ConfigurationError(lacking("TLS", *pair, "ClientTls", VARIABLES))
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> ClientTls | None:

@@ -41,8 +41,12 @@ def test_addresses(text: str, endpoint: Endpoint) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("h:1?username=alice", "belong together"),
-        ("tls://h:1?password_file=f", "belong together"),
+        (
+            "h:1?username=alice",
+            "password_file is missing, .* username: set it as PACELINE_CLIENT_PASSWORD_FILE in",
+        ),
+        ("tls://h:1?password_file=f", "username is missing, .* as PACELINE_CLIENT_USERNAME in"),
+        ("h:1?mechanism=PLAIN", "password_file is missing, and belongs beside mechanism"),
         ("h:1?username=a&password_file=f&mechanism=GSSAPI", "'GSSAPI' is none of SCRAM-SHA-512"),
         ("h:1?username=a&password_file=f&password=x", "are of tls://"),
     ],

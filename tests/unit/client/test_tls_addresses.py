@@ -43,7 +43,11 @@ def test_brokers_found_later_are_reached_alike() -> None:
     ("text", "said"),
     [
         ("tls://h:1?autority=x", "'autority' is none of authority"),
-        ("tls://h:1?certificate=x", "belong together"),
+        (
+            "tls://h:1?certificate=x",
+            "key is missing, and belongs beside certificate: set it as PACELINE_CLIENT_TLS_KEY in",
+        ),
+        ("tls://h:1?key=x", "TLS: certificate is missing, and belongs beside key"),
         ("h:1?authority=x", "options other than those of a log-in are of tls://"),
         ("ssl://h:1", "expected tcp, tls, ws or wss"),
         ("tls://h:1/path", "expected host:port"),
