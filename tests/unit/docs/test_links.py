@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from docs.reference import links
+from docs.reference.links import PLACE
 
 MENU = "nav:\n  - Home: a.md\n  - B: sub/b.md\n"
 PAGES = {
@@ -19,6 +22,15 @@ def faults(menu: str = MENU, **pages: str) -> list[str]:
 def test_what_is_there_is_no_fault() -> None:
     assert faults() == []
     assert faults(a="```sh\n[x](gone.md) `scripts/gone`\n```\n`scripts/up` [b](sub/b.md)") == []
+
+
+def test_the_first_page_leads_to_every_how_to() -> None:
+    """Those on groups, users, disks, clusters and HTTP were found in the menu alone."""
+    first = (PLACE / "index.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\((how-to/[\w-]+\.md)\)", first))
+    pages = {path.relative_to(PLACE).as_posix() for path in PLACE.glob("how-to/*.md")}
+    assert len(pages) > 10
+    assert pages == linked
 
 
 def test_what_is_not_there_is_named() -> None:
