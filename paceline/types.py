@@ -98,6 +98,10 @@ def is_valid_topic_name(name: str) -> bool:
     return name not in (".", "..") and _TOPIC_NAME.match(name) is not None
 
 
+INTERNAL_TOPICS = ("__groups", "__transactions", "__tables")
+"""The broker's own topics; the last is made when somebody first needs it."""
+
+
 def is_internal_topic(name: str) -> bool:
     """Whether ``name`` is one of the broker's own topics (``__groups`` ...)."""
     return name.startswith("__")

@@ -14,7 +14,8 @@ from paceline.client.endpoint import Endpoint
 from paceline.client.settings import ClientSettings
 from paceline.client.tls_connection import dial_for
 from paceline.client.transport import dial_tcp
-from paceline.errors import PacelineError
+from paceline.errors import ErrorCode, PacelineError
+from paceline.types import INTERNAL_TOPICS
 from paceline.wire.message import Message
 from paceline.wire.native.admin import Done
 from paceline.wire.native.api import NativeApi
@@ -45,6 +46,15 @@ async def ask_metadata(address: str, topic: str | None) -> MetadataReply:
     """What a node knows of one topic, or of all (None). Raises PacelineError."""
     body = MetadataRequest(None if topic is None else (topic,))
     return await _ask(address, NativeApi.METADATA, body, MetadataReply)
+
+
+async def count_internal_topics(address: str) -> int | None:
+    """How many topics of the brokers' own there are; None where who asks is not told. Raises
+    PacelineError."""
+    reply = await _ask(address, NativeApi.METADATA, MetadataRequest(INTERNAL_TOPICS), MetadataReply)
+    if any(topic.error == ErrorCode.AUTHORIZATION_FAILED for topic in reply.topics):
+        return None
+    return sum(not topic.error for topic in reply.topics)
 
 
 async def _ask(address: str, api: NativeApi, body: Message, reply: type[M]) -> M:

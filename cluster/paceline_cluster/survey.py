@@ -7,6 +7,7 @@ partition lacks replicas.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -33,7 +34,7 @@ from paceline.wire.native.data import StatusReply
 from paceline.wire.native.standings import CertificateStanding, RangeStanding
 from paceline_cluster import processes, refused
 from paceline_cluster.log_lines import last_complaint, last_words
-from paceline_cluster.node_calls import ask_status, ask_to_stop
+from paceline_cluster.node_calls import ask_status, ask_to_stop, count_internal_topics
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
 
@@ -123,6 +124,8 @@ class Survey:
 
     nodes: tuple[NodeView, ...]
     start_with: str = ""
+    internal_topics: int | None = None
+    """How many of the topics are the brokers' own, where that was asked."""
 
     @property
     def controller(self) -> int | None:
@@ -359,6 +362,16 @@ async def _ask_all(nodes: Iterable[tuple[int, str, ProcessState | None]]) -> Sur
         for node in nodes:
             nursery.start_soon(ask, *node)
     return Survey(tuple(sorted(views, key=lambda view: view.id)))
+
+
+async def with_internal_topics(seen: Survey) -> Survey:
+    """The same, with how many topics are the brokers' own, where a node tells."""
+    newest = seen.newest()
+    asked = [view for view in seen.nodes if view.status is not None and view.status is newest]
+    for view in asked:
+        with contextlib.suppress(PacelineError):  # it has ended meanwhile
+            return replace(seen, internal_topics=await count_internal_topics(view.address))
+    return seen
 
 
 async def tell_to_stop(state: ClusterState, entries: Iterable[NodeEntry]) -> None:

@@ -40,6 +40,7 @@ _SEEN: dict[str, Any] = {"state": "text", "role": "text?", "leads": "integer?"}
 _COUNTS: dict[str, Any] = {
     "controller": "integer?",
     "topics": "integer?",
+    "internal_topics": "integer?",
     "partitions": "integer?",
     "leaderless_partitions": "integer?",
     "under_replicated_partitions": "integer?",

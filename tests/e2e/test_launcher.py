@@ -122,7 +122,7 @@ def test_a_node_that_does_not_run_says_why_and_what_starts_it(stray: Cluster) ->
 def test_a_stopped_cluster_says_what_starts_it(stray: Cluster) -> None:
     """'node restart' was advised, thrice; a client tried for 5 s, and spoke of refused
     connections."""
-    stray.up("--nodes", "3")
+    assert stray.up("--nodes", "3")["internal_topics"] == 2
     stray.run("down")
     said = "the cluster is stopped: start it with 'paceline up'"
     assert stray.json("status")["reasons"] == [said]

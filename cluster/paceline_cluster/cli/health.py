@@ -26,7 +26,7 @@ from paceline_cluster.cli.survey_report import (
 )
 from paceline_cluster.cli.units import Seconds
 from paceline_cluster.errors import Exit, TooLate
-from paceline_cluster.survey import Survey, survey, survey_addresses
+from paceline_cluster.survey import Survey, survey, survey_addresses, with_internal_topics
 
 POLL_S = 0.2
 
@@ -48,7 +48,11 @@ async def look(ref: ClusterRef) -> Survey:
 def status(directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer) -> None:
     """Show nodes with their addresses, the controller, and counts of partitions."""
     ref = find(directory, bootstrap)
-    seen = trio.run(look, ref)
+
+    async def run() -> Survey:
+        return await with_internal_topics(await look(ref))
+
+    seen = trio.run(run)
     current = ref.state()
     printer.result(status_data(current, seen), *status_tables(current, seen))
 

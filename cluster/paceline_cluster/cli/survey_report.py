@@ -33,6 +33,7 @@ def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
         node["leads"] = leading.get(node["id"])
     data["controller"] = seen.controller
     data["topics"] = None if newest is None else newest.topic_count
+    data["internal_topics"] = seen.internal_topics
     data["partitions"] = None if newest is None else newest.partition_count
     data["leaderless_partitions"] = seen.leaderless()
     data["under_replicated_partitions"] = None if newest is None else newest.under_replicated_count
@@ -103,19 +104,21 @@ def status_tables(current: ClusterState | None, seen: Survey) -> list[Table]:
         ("node", *columns),
         [(node["id"], *(node[column] for column in columns)) for node in data["nodes"]],
     )
-    counts = (
-        *("topics", "partitions", "leaderless_partitions", "under_replicated_partitions"),
-        "healthy",
-    )
+    counts = ("partitions", "leaderless_partitions", "under_replicated_partitions", "healthy")
     cluster = Table(
         ("cluster", "topics", "partitions", "leaderless", "under-replicated", "healthy"),
-        [(data["cluster_id"], *(_known(data[count]) for count in counts))],
+        [(data["cluster_id"], _topics(data), *(_known(data[count]) for count in counts))],
     )
     listeners = [node["listeners"] for node in data["nodes"]]
     is_encrypted = current is not None and current.tls is not None
     tables = [nodes, address_table(listeners, is_encrypted=is_encrypted), cluster]
     problems = [(problem,) for problem in data["reasons"]]
     return [*tables, Table(("problems",), problems)] if problems else tables
+
+
+def _topics(data: Mapping[str, Any]) -> object:
+    own = data["internal_topics"]
+    return _known(data["topics"]) if own is None else f"{data['topics']} ({own} internal)"
 
 
 def _known(value: object) -> object:

@@ -127,6 +127,9 @@ async def _bring_up(options: UpOptions, children: Children, printer: Printer) ->
             seen = await wait_until_ready(
                 current, children, timeout_s=options.timeout_s, in_sync=True
             )
+            from paceline_cluster.survey import with_internal_topics
+
+            seen = await with_internal_topics(seen)
         except BaseException:  # Ctrl-C as well
             with trio.move_on_after(STOP_TIMEOUT_S, shield=True):
                 await _stop_children(options.directory, children)

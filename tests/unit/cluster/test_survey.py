@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from paceline.health import OF_CLUSTER, OF_NODE, Level
-from paceline.types import NodeId
+from paceline.types import INTERNAL_TOPICS, NodeId
 from paceline.wire.native.data import BrokerInfo, StatusReply
 from paceline.wire.native.standings import HealthFinding, RangeStanding
 from paceline_cluster import processes, questions, readiness
@@ -28,6 +28,7 @@ from paceline_cluster.readiness import PATIENCE_S, wait_in_sync
 from paceline_cluster.state import ClusterState, NodeEntry
 from paceline_cluster.survey import NodeView, Survey
 from paceline_cluster.verdicts import to_text
+from paceline_node.controller.context import ControllerSettings
 
 ALL_WELL = StatusReply(
     node_id=NodeId(0),
@@ -372,6 +373,18 @@ def test_of_a_cluster_that_is_stopped_one_thing_is_to_be_done() -> None:
         "the cluster is stopped (node 1: nobody stopped it; its log said last: no space left): "
         "start it with 'paceline up'"
     )
+
+
+def test_topics_of_the_brokers_own_are_told_from_the_others() -> None:
+    """A cluster on which nobody had made any had two."""
+    seen = replace(_survey(), internal_topics=2)
+    *_, counts = status_tables(None, seen)
+    assert counts.rows[0][1] == "2 (2 internal)"
+    *_, counts = status_tables(None, _survey())
+    assert counts.rows[0][1] == 2
+    made = ControllerSettings()
+    names = [name for name, _ in (*made.internal_topics, *made.topics_on_demand)]
+    assert names == list(INTERNAL_TOPICS)
 
 
 def test_a_node_that_ended_says_why() -> None:
