@@ -67,3 +67,32 @@ def _number(text: str, units: Mapping[str, int], bare: int, expected: str) -> De
     if found is None or factor is None:
         raise ValueError(f"expected {expected}")
     return Decimal(found[1]) * factor
+
+
+_TOLD_TIMES = (
+    (86_400_000, "day", "days"),
+    (3_600_000, "h", "h"),
+    (60_000, "min", "min"),
+    (SECOND_MS, "s", "s"),
+)
+_TOLD_SIZES = tuple((1024**power, f"{letter}iB") for power, letter in enumerate("KMGT", start=1))
+
+
+def time_text(ms: int) -> str:
+    """A time as people read it: ``7 days``, ``1.5 h``, ``250 ms``."""
+    for factor, one, several in _TOLD_TIMES:
+        if ms >= factor:
+            return f"{_told(ms / factor)} {one if ms == factor else several}"
+    return f"{ms} ms"
+
+
+def size_text(count: int) -> str:
+    """A size as people read it: ``1 GiB``, ``512 bytes``."""
+    for factor, unit in reversed(_TOLD_SIZES):
+        if count >= factor:
+            return f"{_told(count / factor)} {unit}"
+    return f"{count} bytes"
+
+
+def _told(number: float) -> str:
+    return f"{round(number, 1):g}" if number < 1000 else f"{number:.0f}"

@@ -123,7 +123,7 @@ def create(
     was_guarded = with_client(find(directory, bootstrap), work)
     _show(wanted, printer)
     if not was_guarded:
-        click.echo("these are the first: what no ACL allows is refused from now on", err=True)
+        printer.say("these are the first: what no ACL allows is refused from now on")
 
 
 @acl.command("list")
@@ -154,7 +154,7 @@ def list_(
     found, is_guarded = with_client(find(directory, bootstrap), work)
     _show(found, printer)
     if not is_guarded:
-        click.echo(OPEN, err=True)
+        printer.say(OPEN)
 
 
 @acl.command()
@@ -198,7 +198,7 @@ def delete(
     gone, is_guarded = with_client(target, work)
     _show(gone, printer)
     if not is_guarded:
-        click.echo(OPEN, err=True)
+        printer.say(OPEN)
 
 
 def _bare(principal: str) -> str:

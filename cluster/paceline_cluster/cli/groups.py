@@ -21,6 +21,7 @@ from paceline.documents.groups import (
 )
 from paceline.errors import GroupNotFound, UnknownTopicOrPartition
 from paceline.types import TopicPartition
+from paceline.units import time_text
 from paceline.wire.native.groups import GroupDescription, GroupListing, GroupMember
 from paceline_cluster.cli.complete import complete_groups, complete_members
 from paceline_cluster.cli.confirming import confirm
@@ -121,8 +122,12 @@ def describe(
     rows = [[each[column] for column in columns] for each in data["partitions"]]
     tables = [Table(columns, rows, title=title)]
     if data["members"]:
-        heads = ("member", "instance", "client", "host", "partitions", "leader", "silent_ms")
-        tables.append(Table(heads, [[each[head] for head in heads] for each in data["members"]]))
+        heads = ("member", "instance", "client", "host", "partitions", "leader")
+        rows = [
+            [*(each[head] for head in heads), time_text(each["silent_ms"])]
+            for each in data["members"]
+        ]
+        tables.append(Table((*heads, "silent_for"), rows))
     printer.result(data, *tables)
 
 

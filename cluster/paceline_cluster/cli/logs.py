@@ -72,7 +72,8 @@ def logs(
     lines: int | None,
     printer: Printer,
 ) -> None:
-    """Show what the nodes logged (all of them, or the named ones)."""
+    """Show what the nodes logged (all of them, or the named ones). Each entry stays one line, on a
+    terminal of any width, too, so that it can be searched and copied."""
     current = state.load(find(directory, bootstrap).require_dir("logs"))
     entries = [current.node(number) for number in nodes] or list(current.nodes)
     tails = [(entry, LogTail(entry.log_path, last_lines=lines)) for entry in entries]

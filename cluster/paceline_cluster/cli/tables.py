@@ -9,7 +9,7 @@ row is one line; but rows of sentences are blocks there, too.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from paceline.values import dataclass
@@ -18,7 +18,7 @@ from paceline_cluster.cli.terminal import escaped
 ABSENT = "-"
 _GAP = "   "
 _INDENT = "  "
-_PROSE_WIDTH = 100
+_UNKNOWN_WIDTH = 80
 _BETWEEN_COLUMNS = 2
 """What rich puts between two columns of the table below: the box's space, and the padding."""
 
@@ -64,16 +64,24 @@ def print_plain(table: Table, file: TextIO) -> None:
 
 
 def _print_prose(table: Table, file: TextIO) -> None:
+    heads = [column.replace("_", " ") for column in table.columns]
+    for line in _wrapped_blocks(heads, table.cells(), _UNKNOWN_WIDTH):
+        print(line, file=file)
+
+
+def _wrapped_blocks(
+    heads: Sequence[str], cells: Sequence[Sequence[str]], room: int
+) -> Iterator[str]:
+    """:func:`blocks` whose lines are broken between words where they are too wide."""
     wrapper = textwrap.TextWrapper(
-        _PROSE_WIDTH,
+        room,
         subsequent_indent=2 * _INDENT,
         break_long_words=False,
         break_on_hyphens=False,
     )
-    heads = [column.replace("_", " ") for column in table.columns]
-    for line in blocks(heads, table.cells(), _PROSE_WIDTH):
+    for line in blocks(heads, cells, room):
         wrapper.initial_indent = _INDENT if line.startswith(_INDENT) else ""
-        print(wrapper.fill(line.strip()), file=file)
+        yield wrapper.fill(line.strip()) if _width(line) > room else line
 
 
 def draw(table: Table, file: TextIO) -> None:
@@ -91,7 +99,7 @@ def draw(table: Table, file: TextIO) -> None:
         heads, cells = _without_empty(heads, cells)
         widths = fit(heads, cells, console.width)
     if widths is None:
-        for line in blocks(heads, cells, console.width):
+        for line in _wrapped_blocks(heads, cells, console.width):
             console.print(Text(line), soft_wrap=True)
         return
     console.print(_rich_table(heads, cells, widths))
@@ -149,11 +157,15 @@ def _is_said(cell: str) -> bool:
 
 
 def blocks(heads: Sequence[str], cells: Sequence[Sequence[str]], room: int) -> list[str]:
-    """Each row as its first cell, and under it what else is said, as many a line as fit. Only a
-    single value that is wider than ``room`` makes a longer line."""
+    """Each row as its first cell, which is not repeated where the next row has the same, and under
+    it what else is said, as many a line as fit. Only a single value that is wider than ``room``
+    makes a longer line."""
     lines: list[str] = []
+    before = None
     for first, *others in cells:
-        lines.append(f"{heads[0]} {first}")
+        if first != before or not any(map(_is_said, others)):
+            lines.append(f"{heads[0]} {first}")
+        before = first
         line = ""
         for head, cell in zip(heads[1:], others, strict=True):
             if not _is_said(cell):

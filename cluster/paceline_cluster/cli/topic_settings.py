@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from paceline_cluster.cli.output import Printer, Table, output_option
+from paceline_cluster.cli.units import told, told_bounds
 
 
 @click.command("settings")
@@ -22,5 +23,8 @@ def settings(printer: Printer) -> None:
         for key in KEYS.values()
     ]
     columns = ("name", "default", "allowed", "meaning")
-    rows = [tuple(each[column] for column in columns) for each in data]
+    rows = [
+        (key.name, told(key.name, key.default), told_bounds(key.name), key.doc)
+        for key in KEYS.values()
+    ]
     printer.result({"settings": data}, Table(columns, rows, is_prose=True))

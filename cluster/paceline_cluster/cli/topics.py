@@ -35,6 +35,7 @@ from paceline_cluster.cli.topic_alter import alter, config_option
 from paceline_cluster.cli.topic_names import TopicNames, regex_option
 from paceline_cluster.cli.topic_settings import settings
 from paceline_cluster.cli.topic_sizes import sizes
+from paceline_cluster.cli.units import told
 
 CLUSTER_DEFAULT = -1
 LEADER_WAIT_S = 10.0
@@ -195,10 +196,15 @@ def _described(
         rows = [[*row, override] for row, override in zip(rows, overrides, strict=True)]
     tables = [Table(columns, rows, title=f"{found.name} ({found.topic_id})")]
     if found.settings:
-        held = [(each.name, each.value, each.source) for each in found.settings if each.value]
+        held = [
+            (each.name, told(each.name, each.value), each.source)
+            for each in found.settings
+            if each.value
+        ]
         tables.append(Table(("setting", "value", "source"), held))
     elif configs:  # no leader says what else holds
-        tables.append(Table(("setting", "value"), sorted(configs.items())))
+        set_ = [(name, told(name, value)) for name, value in sorted(configs.items())]
+        tables.append(Table(("setting", "value"), set_))
     return data, tables
 
 

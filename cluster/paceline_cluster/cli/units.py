@@ -40,6 +40,33 @@ def plain(name: str, value: str) -> str:
         raise ValueError(f"{name}={value}: {error}") from None
 
 
+def told(name: str, value: str) -> str:
+    """The value of a setting for people: a number with what it is in larger units, and in the place
+    of what stands for no bound, what that means."""
+    from paceline_node.settings.topic_config import FOREVER, KEYS
+
+    key = KEYS.get(name)
+    if key is None or key.unit not in _READERS or not _WHOLE.fullmatch(value):
+        return value
+    number = int(value)
+    if number == FOREVER:
+        return key.boundless
+    if number < 0:
+        return f"{value} ({key.boundless})"
+    text = units.time_text(number) if key.unit == "ms" else units.size_text(number)
+    return value if text == f"{value} {key.unit}" else f"{value} ({text})"
+
+
+def told_bounds(name: str) -> str:
+    """Which values a setting takes, for people: where it has no upper bound, only from where on."""
+    from paceline_node.settings.topic_config import FOREVER, KEYS
+
+    key = KEYS[name]
+    if key.unit and key.high == FOREVER:
+        return f"{key.low} or more ({key.unit})"
+    return key.allowed
+
+
 class Seconds(_ParamType):
     """A time between bounds; a bare number is seconds."""
 

@@ -86,10 +86,9 @@ def create(
     was_guarded = with_client(find(directory, bootstrap), work)
     _done(printer, name, "created")
     if not was_guarded:
-        click.echo(
+        printer.say(
             "this is the first user: what nothing allows is refused from now on, to clients that "
-            "do not log in too",
-            err=True,
+            "do not log in too"
         )
 
 
@@ -163,7 +162,7 @@ def delete(
     is_guarded = with_client(find(directory, bootstrap), work)
     _done(printer, name, "deleted")
     if not is_guarded:
-        click.echo(OPEN, err=True)
+        printer.say(OPEN)
 
 
 @user.command()

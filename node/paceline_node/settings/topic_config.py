@@ -29,7 +29,8 @@ PRODUCER_NUMBERING = "producer.numbering"
 PARTITIONER = "partitioner"
 
 _DAY_MS = 24 * 60 * 60 * 1000
-_FOREVER = 2**63 - 1
+FOREVER = 2**63 - 1
+"""A time or a size that stands for none."""
 _MAX_BATCH_BYTES = MAX_RECORD_BYTES + 64 * 1024
 
 
@@ -55,6 +56,8 @@ class ConfigKey:
     unit: str = ""
     text_max: int = 0
     is_share: bool = False
+    boundless: str = "unlimited"
+    """What -1 and :data:`FOREVER` mean, where they are taken."""
 
     @property
     def allowed(self) -> str:
@@ -114,23 +117,25 @@ KEYS: Mapping[str, ConfigKey] = {
             str(7 * _DAY_MS),
             "A segment file is closed at this age even when it is small.",
             low=1,
-            high=_FOREVER,
+            high=FOREVER,
             unit="ms",
+            boundless="never",
         ),
         ConfigKey(
             "retention.ms",
             str(7 * _DAY_MS),
             "Segments whose newest record is older are deleted; -1 keeps them for ever.",
             low=-1,
-            high=_FOREVER,
+            high=FOREVER,
             unit="ms",
+            boundless="never",
         ),
         ConfigKey(
             "retention.bytes",
             "-1",
             "The oldest segments of a partition beyond this size are deleted; -1 sets no limit.",
             low=-1,
-            high=_FOREVER,
+            high=FOREVER,
             unit="bytes",
         ),
         ConfigKey(
@@ -173,32 +178,35 @@ KEYS: Mapping[str, ConfigKey] = {
             MIN_COMPACTION_LAG,
             "0",
             "Records younger than this are not compacted.",
-            high=_FOREVER,
+            high=FOREVER,
             unit="ms",
+            boundless="never",
         ),
         ConfigKey(
             MAX_COMPACTION_LAG,
-            str(_FOREVER),
+            str(FOREVER),
             "A log with records older than this that no compaction has seen is compacted whatever "
             "their share; segment files are closed at this age.",
             low=1,
-            high=_FOREVER,
+            high=FOREVER,
             unit="ms",
+            boundless="never",
         ),
         ConfigKey(
             "delete.retention.ms",
             str(_DAY_MS),
             "How long a tombstone stays after the first compaction that kept it, so that whoever "
             "has read an older value reads the tombstone too.",
-            high=_FOREVER,
+            high=FOREVER,
             unit="ms",
+            boundless="never",
         ),
         ConfigKey(
             "message.timestamp.after.max.ms",
             str(60 * 60 * 1000),
             "How far in the future a producer's timestamps may be, by the leader's clock.",
             low=0,
-            high=_FOREVER,
+            high=FOREVER,
             unit="ms",
         ),
         ConfigKey(

@@ -299,7 +299,7 @@ def test_what_holds_for_a_topic_is_told_with_where_it_is_from(
     assert cli.main(words) == Exit.OK
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["SETTING", "VALUE", "SOURCE"] in rows
-    assert ["retention.ms", "3600000", "node"] in rows
+    assert ["retention.ms", "3600000", "(1", "h)", "node"] in rows
 
 
 def test_consume_reads_several_topics_between_places_and_only_what_is_asked_for(

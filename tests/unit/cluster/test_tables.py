@@ -107,6 +107,28 @@ def test_a_block_is_no_wider_than_it_must_be() -> None:
     assert lines == ["id x", "  a " + "1" * 30, "  b " + "2" * 30]
 
 
+def test_what_rows_begin_with_alike_is_said_once() -> None:
+    """'group describe' told the topic again with every partition."""
+    rows = [("orders", "0", "a"), ("orders", "1", "b"), ("bills", "0", "c"), ("bills", "-", "-")]
+    assert blocks(("topic", "partition", "member"), rows, COLUMNS) == [
+        "topic orders",
+        "  partition 0   member a",
+        "  partition 1   member b",
+        "topic bills",
+        "  partition 0   member c",
+        "topic bills",
+    ]
+
+
+@pytest.mark.parametrize("is_prose", [False, True])
+def test_sentences_in_blocks_are_broken_at_the_terminals_width(is_prose: bool) -> None:
+    """'topic settings' had lines of 252 columns."""
+    row = ("a" * 50, "b" * 50, "how long a tombstone stays, so that others read it, too " * 4)
+    lines = drawn(Table(("name", "default", "meaning"), [row], is_prose=is_prose))
+    assert max(map(len, lines)) <= COLUMNS
+    assert " ".join(lines[2:]).split() == ["meaning", *row[2].split()]
+
+
 def test_addresses_are_as_clients_take_them() -> None:
     listeners = [
         {name: f"127.0.0.1:{port + 1000 * node}" for name, port in (("peer", 7401), ("v1", 9092))}
@@ -135,5 +157,5 @@ def test_sentences_are_no_columns_in_a_pipe() -> None:
     assert first == "what links"
     assert second == "  bound 9"
     assert more[0].startswith("  one more the one that was silent")
-    assert max(map(len, more)) <= 100
+    assert max(map(len, more)) <= 80
     assert " ".join(" ".join(more).split()) == f"one more {long.strip()}"

@@ -6,7 +6,7 @@ import pytest
 
 from docs.reference.commands import commands
 from paceline_cluster.cli.main import main
-from paceline_cluster.cli.units import Seconds, plain
+from paceline_cluster.cli.units import Seconds, plain, told, told_bounds
 from paceline_cluster.errors import Exit
 from paceline_node.settings.topic_config import KEYS
 
@@ -33,6 +33,33 @@ from paceline_node.settings.topic_config import KEYS
 )
 def test_units(name: str, value: str, number: int) -> None:
     assert plain(name, value) == str(number)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("retention.ms", "604800000", "604800000 (7 days)"),
+        ("retention.ms", "-1", "-1 (never)"),
+        ("retention.ms", str(2**63 - 1), "never"),
+        ("retention.bytes", "-1", "-1 (unlimited)"),
+        ("message.timestamp.after.max.ms", str(2**63 - 1), "unlimited"),
+        ("segment.bytes", str(1024**3), "1073741824 (1 GiB)"),
+        ("flush.interval.ms", "1000", "1000 (1 s)"),
+        ("flush.interval.ms", "90000", "90000 (1.5 min)"),
+        ("flush.interval.ms", "250", "250"),
+        ("min.insync.replicas", "2", "2"),
+        ("cleanup.policy", "delete", "delete"),
+        ("of.a.later.version.ms", "1000", "1000"),
+    ],
+)
+def test_values_for_people(name: str, value: str, said: str) -> None:
+    """They were numbers of milliseconds, 9223372036854775807 among them."""
+    assert told(name, value) == said
+
+
+def test_bounds_for_people() -> None:
+    assert told_bounds("retention.ms") == "-1 or more (ms)"
+    assert told_bounds("min.insync.replicas") == KEYS["min.insync.replicas"].allowed
 
 
 def test_what_has_no_unit_is_left_to_the_cluster() -> None:
