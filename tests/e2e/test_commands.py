@@ -65,7 +65,9 @@ def test_up_again_shows_the_running_cluster(shared_cluster: Cluster) -> None:
     other = shared_cluster.run(
         "up", "--detach", "--dir", str(shared_cluster.dir), "--nodes", "5", exit_code=69
     )
-    assert b"has 3 nodes, not 5" in other.stderr
+    assert b"has 3 nodes, not 5\n" in other.stderr
+    assert b"'paceline node format' prepares a further one" in other.stderr
+    assert b"purge" not in other.stderr, "for one more node nobody throws records away"
     for words, said in (
         (("--voters", "1"), b"has 3 voters, not 1; "),
         (("--port-offset", "50"), b" (v1 listener of node 0), not 9142; "),

@@ -183,11 +183,13 @@ async def _existing(
     Refused when it is not what was asked for, saying how to change it."""
     directory = options.directory
     current = launch.adopt_strays(directory)
+    _require_as_many(current, options)
     asked, found = _differences(current, options)
     if asked:
         raise Refused(
             f"the cluster in {directory} has {found}, not {asked}; start another one with --dir, "
-            f"or remove this one with 'paceline purge --dir {directory}' and run 'up' again"
+            f"or remove this one, with all its records, by 'paceline purge --dir {directory}' and "
+            "run 'up' again"
         )
     stopped = [
         entry for entry in current.nodes if launch.process_state(entry) is ProcessState.STOPPED
@@ -225,12 +227,27 @@ def _nodes(count: int) -> str:
     return counted(count, "node")
 
 
+def _require_as_many(current: ClusterState, options: UpOptions) -> None:
+    """Raises Refused where another number of nodes is asked for than there is: records are not to
+    be thrown away for that."""
+    count = len(current.nodes)
+    if options.nodes is None or options.nodes == count:
+        return
+    way = (
+        "'paceline node format' prepares a further one, 'paceline node run' starts it, and "
+        "'paceline partition move' gives it replicas"
+        if options.nodes > count
+        else "'paceline node decommission' takes one out"
+    )
+    raise Refused(
+        f"the cluster in {options.directory} has {_nodes(count)}, not {options.nodes}",
+        hint=f"'up' changes no number of nodes: {way}; with --dir it starts another cluster",
+    )
+
+
 def _differences(current: ClusterState, options: UpOptions) -> tuple[str, str]:
     """What was asked for that cannot be changed any more, and what there is instead; nothing where
     they agree."""
-    count = len(current.nodes)
-    if options.nodes not in (None, count):
-        return str(options.nodes), _nodes(count)
     if options.voters is not None:
         voters = create.voters_of(current)
         if options.voters != voters:
