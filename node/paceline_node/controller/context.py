@@ -26,6 +26,9 @@ from paceline_node.settings.tree import ControllerSettings as ControllerDefaults
 
 MAX_BATCH_RECORDS = 10_000
 """Records of one atomic entry (DESIGN 1.3)."""
+MAX_STEP_RECORDS = 250
+"""Records after which a decision about many partitions goes on in another step: some milliseconds
+of everybody's loop (DESIGN 1.3)."""
 MAX_MOVES_PER_BATCH = 200
 """Partitions that one step of a controlled shutdown or a handover moves (DESIGN 3.5)."""
 
@@ -81,10 +84,12 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """``records`` to append atomically, and the answer for when they are committed. Without
-    records the answer still waits for what it was judged by."""
+    records the answer still waits for what it was judged by. ``unfinished``: what follows from
+    them for more partitions is to be settled (DESIGN 1.3)."""
 
     records: tuple[Record, ...]
     reply: Callable[[Position], Message]
+    unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,8 @@ class Context:
     """One request's surroundings. ``image`` is the newest appended state, maybe uncommitted.
 
     ``now`` is monotonic seconds; ``wall_ms`` is for display only. ``expected_brokers`` is how many
-    nodes the cluster was formed with, as far as the quorum knows.
+    nodes the cluster was formed with, as far as the quorum knows. ``settled``: no decision of
+    several steps is under way.
     """
 
     image: Image
@@ -103,6 +109,7 @@ class Context:
     new_id: Callable[[], UUID]
     expected_brokers: int = 1
     active_since: float = 0.0
+    settled: bool = True
 
     def broker(self, node: NodeId, epoch: BrokerEpoch) -> Broker:
         """The broker that speaks. Raises BrokerNotRegistered, StaleBrokerEpoch, or NotController
@@ -121,16 +128,27 @@ class Context:
 
 @dataclass(slots=True)
 class Draft:
-    """Records being collected over an image; reads show their effect. An :class:`Electorate`."""
+    """Records being collected over an image; reads show their effect. An :class:`Electorate`.
+
+    ``most``: how many records :meth:`has_room` allows; None: any number. It is for those who change
+    partitions in a way that :mod:`unfinished_decisions` can go on with.
+    """
 
     image: Image
+    most: int | None = None
     records: list[Record] = field(default_factory=list)
+    unfinished: bool = False
     _brokers: dict[NodeId, Broker] = field(default_factory=dict)
     _partitions: dict[tuple[TopicId, int], PartitionRegistration] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
         """Append a record of a kind that no lookup of this draft shows."""
         self.records.append(record)
+
+    def has_room(self) -> bool:
+        """Whether another partition may be changed; where not, the draft is unfinished."""
+        self.unfinished = self.most is not None and len(self.records) >= self.most
+        return not self.unfinished
 
     # --- brokers ---------------------------------------------------------------------------
 

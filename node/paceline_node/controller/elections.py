@@ -45,9 +45,13 @@ def fence(draft: Draft, node: NodeId) -> None:
 
 def leave_isrs(draft: Draft, node: NodeId) -> None:
     """Take ``node``, which is no longer active, out of every ISR; it may stay in ELRs."""
-    for partition in draft.partitions():
-        if node in partition.isr:
-            leave_isr(draft, node, partition)
+    members = [partition for partition in draft.partitions() if node in partition.isr]
+    if draft.most is not None and len(members) > draft.most:
+        members.sort(key=lambda partition: partition.leader != node)  # whose clients wait
+    for partition in members:
+        if not draft.has_room():
+            return
+        leave_isr(draft, node, partition)
 
 
 def leave_isr(
@@ -85,6 +89,8 @@ def elect_leaderless(draft: Draft, node: NodeId) -> None:
     """Elect in every partition without a leader that has ``node`` among its replicas."""
     for partition in draft.partitions():
         if partition.leader == NO_NODE and node in partition.replicas:
+            if not draft.has_room():
+                return
             elect(draft, partition)
 
 
@@ -143,6 +149,8 @@ def operator_fence(draft: Draft, node: NodeId) -> None:
     draft.change_broker(node, operator_fenced=True)
     for partition in draft.partitions():
         if partition.leader == node:
+            if not draft.has_room():
+                return
             draft.change(partition, Change(resign=True))
 
 

@@ -22,7 +22,7 @@ from paceline.wire.native.admin import (
     RegisterExternal,
 )
 from paceline_node.controller import elections
-from paceline_node.controller.context import Context, Draft, Outcome
+from paceline_node.controller.context import MAX_STEP_RECORDS, Context, Draft, Outcome
 from paceline_node.controller.metadata_records import ExternalBroker, UnregisterBroker
 
 MAX_HOST = 255
@@ -87,7 +87,7 @@ def _entry(request: RegisterExternal, context: Context) -> ExternalBroker:
 
 def fence_broker(request: FenceBroker, context: Context) -> Outcome:
     """An operator's fence of a real or external broker, or its end. Raises BrokerNotRegistered."""
-    draft = Draft(context.image)
+    draft = Draft(context.image, MAX_STEP_RECORDS)
     external = context.image.externals.get(request.node)
     if request.node in context.image.brokers:
         act = elections.operator_fence if request.fenced else elections.operator_unfence
@@ -115,4 +115,4 @@ def reconcile(request: ReconcileExternal, context: Context) -> Outcome:
 
 
 def _done(draft: Draft) -> Outcome:
-    return Outcome(tuple(draft.records), lambda at: Done(at.offset, at.term))
+    return Outcome(tuple(draft.records), lambda at: Done(at.offset, at.term), draft.unfinished)

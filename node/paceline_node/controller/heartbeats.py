@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.wire.peer.control import HeartbeatRequest, HeartbeatResponse
 from paceline_node.controller import elections
-from paceline_node.controller.context import Context, Draft, Outcome
+from paceline_node.controller.context import MAX_STEP_RECORDS, Context, Draft, Outcome
 from paceline_node.controller.image import Broker
 
 
@@ -22,7 +22,7 @@ def heartbeat(request: HeartbeatRequest, context: Context) -> Outcome:
         request.wall_ms,
         request.durable_offset,
     )
-    draft = Draft(context.image)
+    draft = Draft(context.image, MAX_STEP_RECORDS)
     should_shutdown = False
     if request.offline:
         _take_offline(draft, broker)
@@ -43,7 +43,7 @@ def heartbeat(request: HeartbeatRequest, context: Context) -> Outcome:
         should_shutdown=should_shutdown,
         cluster_ms=sessions.cluster_ms(len(context.image.brokers), context.now),
     )
-    return Outcome(tuple(draft.records), lambda at: reply)
+    return Outcome(tuple(draft.records), lambda at: reply, draft.unfinished)
 
 
 def _caught_up(broker: Broker, request: HeartbeatRequest) -> bool:
@@ -58,6 +58,8 @@ def _may_unfence(broker: Broker, request: HeartbeatRequest, context: Context) ->
         return False
     if not broker.activated:
         return _caught_up(broker, request)
+    if not context.settled:
+        return False  # it may lose more yet
     point = context.sessions.fence_point(broker.node_id, context.image.offset)
     return request.image_offset >= point
 

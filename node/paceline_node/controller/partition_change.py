@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from paceline.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
 from paceline.values import dataclass
@@ -84,6 +84,9 @@ class _Membership:
     from_elr: bool = False
     """The leader was elected out of the ELR."""
 
+    def led_by(self, leader: NodeId) -> _Membership:
+        return _Membership(leader, self.isr, self.elr, self.lkelr, self.from_elr)
+
 
 def change_partition(
     partition: PartitionRegistration, electorate: Electorate, change: Change
@@ -101,29 +104,30 @@ def change_partition(
     if change.leader is not None:
         assert change.leader in members.isr, f"{change.leader} elected from outside the ISR"
         assert electorate.electable(change.leader), f"{change.leader} elected while not active"
-        members = replace(members, leader=change.leader)
-    changed = replace(
-        partition,
-        replicas=replicas,
-        isr=members.isr,
-        elr=members.elr,
-        lkelr=members.lkelr,
-        leader=members.leader,
-        min_isr=min_isr,
-        slots=partition.slots if change.slots is None else change.slots,
-        adding=partition.adding if change.adding is None else change.adding,
-        removing=partition.removing if change.removing is None else change.removing,
-        marks=marks,
-        pinned=partition.pinned if change.pinned is None else change.pinned,
-        recovery=_recovery(partition, change, members, is_complete=len(members.isr) >= min_isr),
-        damaged=damaged,
-    )
+        members = members.led_by(change.leader)
+    values = {
+        "replicas": replicas,
+        "isr": members.isr,
+        "elr": members.elr,
+        "lkelr": members.lkelr,
+        "leader": members.leader,
+        "min_isr": min_isr,
+        "slots": partition.slots if change.slots is None else change.slots,
+        "adding": partition.adding if change.adding is None else change.adding,
+        "removing": partition.removing if change.removing is None else change.removing,
+        "marks": marks,
+        "pinned": partition.pinned if change.pinned is None else change.pinned,
+        "recovery": _recovery(partition, change, members, is_complete=len(members.isr) >= min_isr),
+        "damaged": damaged,
+    }
     forced = change.leader is not None
-    if changed == partition and not change.bump and not forced:
+    if not (change.bump or forced) and all(
+        getattr(partition, name) == value for name, value in values.items()
+    ):
         return None
     removed = any(node not in replicas for node in partition.replicas)
-    new_term = changed.leader != partition.leader or forced or removed
-    return _note_term(_next_epochs(changed, new_term=new_term))
+    new_term = members.leader != partition.leader or forced or removed
+    return _next(partition, values, new_term=new_term)
 
 
 def _recovery(
@@ -144,40 +148,54 @@ def elect_unclean(partition: PartitionRegistration, leader: NodeId) -> Partition
     The caller has the operator's word for it, or the partition has a single replica.
     """
     assert leader in partition.replicas, f"{leader} is no replica"
-    changed = replace(
-        partition,
-        isr=(leader,),
-        elr=(),
-        lkelr=(),
-        leader=leader,
-        marks=tuple(node for node in partition.marks if node != leader),
-        recovery=RECOVERY_UNCLEAN,
-        losses=partition.losses + 1,
-    )
-    return _note_term(_next_epochs(changed, new_term=True))
+    values = {
+        "isr": (leader,),
+        "elr": (),
+        "lkelr": (),
+        "leader": leader,
+        "marks": tuple(node for node in partition.marks if node != leader),
+        "recovery": RECOVERY_UNCLEAN,
+        "losses": partition.losses + 1,
+    }
+    return _next(partition, values, new_term=True)
 
 
-def _note_term(partition: PartitionRegistration) -> PartitionRegistration:
-    """Remember the present term as long as it is not confirmed. What a confirmed leader wrote in
-    terms of its own lies below what is committed now, so these count again; terms of others count
-    for nothing until every replica is in sync, and so holds none of their records."""
-    terms = [term for term in partition.unconfirmed if term.leader_epoch != partition.leader_epoch]
-    if partition.recovery == RECOVERY_UNCONFIRMED:
-        if partition.leader != NO_NODE:
-            terms.append(UnconfirmedTerm(partition.leader_epoch, partition.leader))
-    elif len(partition.isr) == len(partition.replicas):
-        terms = []
-    else:
-        terms = [term for term in terms if term.leader != partition.leader]
-    return replace(partition, unconfirmed=tuple(terms[-_UNCONFIRMED_KEPT:]))
-
-
-def _next_epochs(partition: PartitionRegistration, *, new_term: bool) -> PartitionRegistration:
+def _next(
+    partition: PartitionRegistration, values: dict[str, Any], *, new_term: bool
+) -> PartitionRegistration:
+    """The registration with these values, with its epochs raised. Made at once: of a broker that
+    dies thousands change."""
+    leader_epoch = LeaderEpoch(partition.leader_epoch + new_term)
     return replace(
         partition,
-        leader_epoch=LeaderEpoch(partition.leader_epoch + (1 if new_term else 0)),
+        **values,
+        leader_epoch=leader_epoch,
         partition_epoch=PartitionEpoch(partition.partition_epoch + 1),
+        unconfirmed=_unconfirmed(
+            partition.unconfirmed,
+            UnconfirmedTerm(leader_epoch, values["leader"]),
+            values["recovery"],
+            is_whole=len(values["isr"]) == len(values.get("replicas", partition.replicas)),
+        ),
     )
+
+
+def _unconfirmed(
+    known: tuple[UnconfirmedTerm, ...], present: UnconfirmedTerm, recovery: int, *, is_whole: bool
+) -> tuple[UnconfirmedTerm, ...]:
+    """Remember the present term as long as it is not confirmed. What a confirmed leader wrote in
+    terms of its own lies below what is committed now, so these count again; terms of others count
+    for nothing until every replica is in sync (``is_whole``), and so holds none of their
+    records."""
+    terms = [term for term in known if term.leader_epoch != present.leader_epoch]
+    if recovery == RECOVERY_UNCONFIRMED:
+        if present.leader != NO_NODE:
+            terms.append(present)
+    elif is_whole:
+        terms = []
+    else:
+        terms = [term for term in terms if term.leader != present.leader]
+    return tuple(terms[-_UNCONFIRMED_KEPT:])
 
 
 def _membership(
@@ -229,12 +247,12 @@ def _elected(
         return members
     chosen = _candidate(members.isr, electorate, barred)
     if chosen is not None:
-        return replace(members, leader=chosen)
+        return members.led_by(chosen)
     if members.isr:
-        return replace(members, leader=NO_NODE)
+        return members.led_by(NO_NODE)
     chosen = _candidate(members.elr, electorate, barred)
     if chosen is None:
-        return replace(members, leader=NO_NODE)
+        return members.led_by(NO_NODE)
     if min_isr <= 1:
         return _Membership(chosen, (chosen,), (), ())
     elr = tuple(node for node in members.elr if node != chosen)

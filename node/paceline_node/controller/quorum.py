@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import Protocol
-from uuid import UUID
 
 import msgpack
 import structlog
@@ -27,6 +25,7 @@ from paceline.errors import (
 from paceline.types import NodeId
 from paceline.values import dataclass
 from paceline_node.controller.membership import Membership
+from paceline_node.controller.quorum_applying import RECORDS_AT_A_TIME, Applying, StateMachine
 from paceline_node.controller.raft import Raft
 from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_histories import explained
@@ -37,8 +36,6 @@ from paceline_node.controller.raft_types import (
     UNKNOWN_START,
     Apart,
     Config,
-    Entry,
-    EntryKind,
     Member,
     MemberId,
     RaftLimits,
@@ -60,25 +57,6 @@ ROOM_RETRY_S = 0.5
 MAX_QUEUED_BATCHES = 4096
 
 _DEFAULT_LIMITS = RaftLimits()
-
-
-class StateMachine(Protocol):
-    """What the log is applied to. All is synchronous and runs inside the driver."""
-
-    def apply(self, index: int, term: int, records: Sequence[bytes]) -> None:
-        """Take in a committed entry: in order, each index once per life. Entries of the quorum's
-        own (a new leader's first entry, membership changes) come with no records."""
-
-    def install(self, snapshot: bytes, index: int) -> None:
-        """Begin anew with a snapshot taken at ``index``: first of all with the recovered one, then
-        with every one received."""
-
-    def snapshot(self) -> bytes:
-        """The present state."""
-
-    def is_retired(self, directory_id: UUID) -> bool:
-        """Whether the node with this data directory will not come back with it: a silent member
-        with such a one is taken out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +133,8 @@ class Quorum:
             limits=settings.limits,
             known_commit=store.known_commit,
         )
-        self._applied = recovery.log.snapshot.index
+        self._applying = Applying(machine, recovery.log.snapshot.index, self._answer_barriers)
         self._config = Config()
-        self._unsaved_entries = 0
-        self._unsaved_bytes = 0
         self._saving: Snapshot | None = None
         self._ticked_at = env.now()
         self._queue: list[Effects] = []
@@ -167,6 +143,7 @@ class Quorum:
         self._wake_pump = trio.Event()
         self._wake_writer = trio.Event()
         self._wake_saver = trio.Event()
+        self._wake_applier = trio.Event()
         self._barriers: list[_Barrier] = []
         self._asked: dict[int, list[_Barrier]] = {}
         self._told_apart: Apart | None = None
@@ -203,7 +180,7 @@ class Quorum:
 
     @property
     def applied_index(self) -> int:
-        return self._applied
+        return self._applying.index
 
     @property
     def last_index(self) -> int:
@@ -277,6 +254,7 @@ class Quorum:
             nursery.start_soon(self._pump_loop)
             nursery.start_soon(self._write_loop)
             nursery.start_soon(self._save_loop)
+            nursery.start_soon(self._apply_loop)
             task_status.started()
 
     async def _tick_loop(self) -> None:
@@ -335,6 +313,13 @@ class Quorum:
             self._core.persisted(max(batch.sequence for batch in batches))
             self._drain()
 
+    async def _apply_loop(self) -> None:
+        """Go on with what one turn had no room for."""
+        while True:
+            await self._wake_applier.wait()
+            self._wake_applier = trio.Event()
+            self._drain()
+
     async def _save_loop(self) -> None:
         """Store snapshots of our own beside the log's work."""
         while True:
@@ -378,14 +363,22 @@ class Quorum:
     # --- effects ---------------------------------------------------------------------------------
 
     def _drain(self) -> None:
-        """Carry out all effects. Called again from within a callback it does nothing: the outer
-        call goes on until there are none left."""
+        """Carry out all effects, but apply no more than a turn's worth. Called again from within a
+        callback it does nothing: the outer call goes on until there are none left."""
         if self._draining:
             return
         self._draining = True
+        room = RECORDS_AT_A_TIME
         try:
-            while (effects := self._core.take_effects()) is not None:
-                self._carry_out(effects)
+            while True:
+                if (effects := self._core.take_effects()) is not None:
+                    self._carry_out(effects)
+                elif self._applying.is_due and room > 0:
+                    room -= self._applying.next()
+                else:
+                    break
+            if self._applying.is_due:
+                self._wake_applier.set()
         finally:
             self._draining = False
         self._store.committed(self._core.durable_commit)
@@ -405,22 +398,7 @@ class Quorum:
             if not self._core.is_leader:
                 self.membership.deposed()
             self._on_role(effects.role)
-        if effects.snapshot is not None:
-            self._applied = effects.snapshot.index
-            self._unsaved_entries = self._unsaved_bytes = 0
-            self._machine.install(effects.snapshot.state, effects.snapshot.index)
-        for entry in effects.committed:
-            self._apply_entry(entry)
-        for read in effects.reads:
-            self._answer_barriers(read)
-
-    def _apply_entry(self, entry: Entry) -> None:
-        assert entry.index == self._applied + 1, f"{entry.index} applied after {self._applied}"
-        self._applied = entry.index
-        self._unsaved_entries += 1
-        self._unsaved_bytes += len(entry.data)
-        records = msgpack.unpackb(entry.data) if entry.kind is EntryKind.RECORDS else ()
-        self._machine.apply(entry.index, entry.term, records)
+        self._applying.add(effects)
 
     def _post(self, messages: Sequence[RaftMessage]) -> None:
         for message in messages:
@@ -442,14 +420,16 @@ class Quorum:
 
     def _maybe_snapshot(self) -> None:
         settings = self._settings
+        applying = self._applying
         due = (
-            self._unsaved_entries >= settings.snapshot_entries
-            or self._unsaved_bytes >= settings.snapshot_bytes
+            applying.unsaved_entries >= settings.snapshot_entries
+            or applying.unsaved_bytes >= settings.snapshot_bytes
         )
-        if not due or self._saving is not None:
+        is_behind = applying.index < self._core.log.snapshot.index  # of the leader's snapshot
+        if not due or is_behind or self._saving is not None:
             return
-        self._saving = self._core.log.snapshot_at(self._applied, self._machine.snapshot())
-        self._unsaved_entries = self._unsaved_bytes = 0
+        self._saving = self._core.log.snapshot_at(applying.index, self._machine.snapshot())
+        applying.saved()
         self._wake_saver.set()
 
     # --- from the network ------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from paceline_node.controller import (
 )
 from paceline_node.controller.context import (
     MAX_BATCH_RECORDS,
+    MAX_STEP_RECORDS,
     Context,
     ControllerSettings,
     Draft,
@@ -216,6 +217,7 @@ class Controller:
             new_id=self._env.uuid,
             expected_brokers=len(self._quorum.voters),
             active_since=self._active_since,
+            settled=not self._unsettled,
         )
 
     def _append(self, outcome: Outcome) -> Position:
@@ -225,6 +227,9 @@ class Controller:
         assert self._term is not None
         records = outcome.records
         position = Position(self._image.offset, self._term)
+        if outcome.unfinished:
+            self._unsettled = True
+            self._wake.set()
         for first in range(0, len(records), MAX_BATCH_RECORDS):
             # Should the rest not be appended, for want of room or of leadership, it is settled
             # later, here or by the next controller.
@@ -337,7 +342,7 @@ class Controller:
             del self._lost[node]
 
     def _fence(self, nodes: Sequence[NodeId], reason: str) -> None:
-        draft = Draft(self._image)
+        draft = Draft(self._image, MAX_STEP_RECORDS)
         for node in nodes:
             elections.fence(draft, node)
         self._append_draft(draft)
@@ -345,7 +350,7 @@ class Controller:
             self._log.info("broker fenced", broker=node, reason=reason)
 
     def _append_draft(self, draft: Draft) -> None:
-        self._append(Outcome(tuple(draft.records), _no_answer))
+        self._append(Outcome(tuple(draft.records), _no_answer, draft.unfinished))
 
     # --- timers ----------------------------------------------------------------------------
 
@@ -391,9 +396,11 @@ class Controller:
             if self._store.image.offset < self._first_entry:
                 return float("inf")
             self._activate(now)
-        self._settle()
         self._fence_the_lost()
         self._expire_sessions(now)
+        self._settle()
+        if self._unsettled:
+            return now  # others have their turns, and then the rest
         self._keep_internal_topics()
         self._balance(now)
         if now >= self._noop_at:
@@ -408,13 +415,14 @@ class Controller:
         return NoOp(self._term or 0, news)
 
     def _settle(self) -> None:
-        """Finish what was begun in an entry whose followers were never appended."""
+        """Go on with what was begun in an entry: its sequel was left for later, or was never
+        appended."""
         if not self._unsettled:
             return
-        draft = Draft(self._image)
+        draft = Draft(self._image, MAX_STEP_RECORDS)
         unfinished_decisions.settle(draft)
         self._append_draft(draft)
-        self._unsettled = False
+        self._unsettled = draft.unfinished
 
     def _unfenced(self) -> list[NodeId]:
         return [node for node, broker in self._image.brokers.items() if not broker.fenced]

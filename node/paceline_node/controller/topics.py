@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from paceline.counted import counted
@@ -35,7 +36,7 @@ from paceline.wire.native.admin import (
     TopicCreated,
 )
 from paceline_node.controller import partition_budget, reassignment
-from paceline_node.controller.context import Context, Draft, Outcome
+from paceline_node.controller.context import MAX_STEP_RECORDS, Context, Draft, Outcome
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.metadata_records import (
     Config,
@@ -301,7 +302,8 @@ def add_partitions(request: AddPartitions, context: Context) -> Outcome:
 
 def alter_topic(request: AlterTopic, context: Context) -> Outcome:
     """Set and remove configuration values, all or nothing. A change of min.insync.replicas goes
-    into every partition in the same entry, where its ISR is judged by it (DESIGN 1.6).
+    into the partitions in the same entry, where their ISRs are judged by it, and into those beyond
+    the first MAX_STEP_RECORDS in the next ones (DESIGN 1.3, 1.6).
 
     Raises UnknownTopicOrPartition, PolicyViolation, InvalidConfig.
     """
@@ -318,12 +320,12 @@ def alter_topic(request: AlterTopic, context: Context) -> Outcome:
     configs.setdefault(MIN_INSYNC_REPLICAS, str(min(context.settings.default_min_isr, factor)))
     topic_config.validate(configs, replication_factor=factor)
     _check_kind(topic.kind, configs)
-    draft = Draft(context.image)
+    draft = Draft(context.image, MAX_STEP_RECORDS)
     for key in sorted({*configs, *topic.configs}):
         if configs.get(key) != topic.configs.get(key):
             draft.add(Config("topic", topic.name, key, configs.get(key)))
     apply_min_isr(draft, topic, topic_config.min_insync_replicas(configs))
-    return _done(tuple(draft.records))
+    return replace(_done(tuple(draft.records)), unfinished=draft.unfinished)
 
 
 def apply_min_isr(draft: Draft, topic: TopicImage, configured: int) -> None:
@@ -332,6 +334,8 @@ def apply_min_isr(draft: Draft, topic: TopicImage, configured: int) -> None:
         origin = reassignment.origin_of(partition)
         min_isr = reassignment.effective_min_isr(configured, origin)
         if min_isr != partition.min_isr:
+            if not draft.has_room():
+                return
             draft.change(partition, Change(min_isr=min_isr))
 
 

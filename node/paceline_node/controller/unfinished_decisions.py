@@ -17,14 +17,25 @@ from paceline_node.settings import topic_config
 
 
 def settle(draft: Draft) -> None:
-    """Bring every partition to what its topic and its brokers say. Nothing to do is the rule."""
+    """Bring partitions to what their topics and their brokers say, as many as ``draft`` has room
+    for. Nothing to do is the rule."""
     for topic in draft.image.topics.values():
         topics.apply_min_isr(draft, topic, topic_config.min_insync_replicas(topic.configs))
     brokers = draft.image.brokers
-    fenced = {node for node, broker in brokers.items() if broker.fenced}
+    fenced = frozenset(node for node, broker in brokers.items() if broker.fenced)
     kept_from_leading = {node for node, broker in brokers.items() if broker.operator_fenced}
-    for partition in draft.partitions():
-        if fenced.intersection(partition.isr):
+    without_leader = {NO_NODE, *fenced, *kept_from_leading}
+    unsettled = [
+        partition
+        for partition in draft.partitions()
+        if partition.leader in without_leader or not fenced.isdisjoint(partition.isr)
+    ]
+    if draft.most is not None and len(unsettled) > draft.most:
+        unsettled.sort(key=lambda partition: partition.leader not in without_leader)
+    for partition in unsettled:
+        if not draft.has_room():
+            return
+        if not fenced.isdisjoint(partition.isr):
             isr = tuple(node for node in partition.isr if node not in fenced)
             partition = draft.change(partition, Change(isr=isr))
         if partition.leader in kept_from_leading:

@@ -29,8 +29,8 @@ from paceline.wire.native.admin import (
 )
 from paceline.wire.peer.control import HeartbeatRequest, PartitionRef, ReportDamagedRequest
 from paceline_node.controller import request_handlers, service
-from paceline_node.controller.context import MAX_BATCH_RECORDS
-from paceline_node.controller.metadata_records import PartitionRegistration
+from paceline_node.controller.context import MAX_BATCH_RECORDS, MAX_STEP_RECORDS
+from paceline_node.controller.metadata_records import PartitionRegistration, decode_record
 from tests.unit.controller.invariants import check_image
 from tests.unit.controller.memory_quorum import settle
 from tests.unit.controller.test_service import Node, running
@@ -83,6 +83,55 @@ async def test_a_node_dies_comes_back_and_goes_for_good() -> None:
         await settle(node.quorum)
         await node.ask(UnregisterBroker(NodeId(1)))
         assert NodeId(1) not in node.image.brokers
+
+
+async def test_a_node_that_dies_leaves_others_their_turns() -> None:
+    """A decision about thousands of partitions is made in steps, and requests come in between.
+    Whose clients wait come first."""
+    async with crowded() as node, trio.open_nursery() as nursery:
+        before = len(node.quorum.log)
+        node.controller.peer_lost(NodeId(1))
+        nursery.start_soon(node.controller.handle, None, CreateTopic("small", 1, 3))
+        await settle(node.quorum)
+        entries = [[decode_record(r) for r in records] for _, records in node.quorum.log[before:]]
+        changes = [
+            [each for each in entry if isinstance(each, PartitionRegistration)] for entry in entries
+        ]
+        assert max(map(len, changes)) <= MAX_STEP_RECORDS
+        small = node.image.topic("small").topic_id
+        created = next(n for n, entry in enumerate(changes) if small in {c.topic_id for c in entry})
+        assert created < len(changes) - 1, "the request waited for all of it"
+        moved = [change.leader_epoch > 0 for entry in changes for change in entry]
+        led = sum(moved)
+        assert led > 2 * MAX_STEP_RECORDS
+        assert sum(moved[: led + 1]) >= led
+
+
+async def test_who_was_fenced_comes_back_when_all_of_it_is_decided() -> None:
+    """A fenced broker must know what it has lost before it is let in: and that is not yet said."""
+    async with crowded() as node:
+        node.controller.peer_lost(NodeId(1))
+        assert any(NodeId(1) in p.isr for p in node.controller._image.partitions())
+        epoch = node.image.brokers[NodeId(1)].broker_epoch
+        beat = HeartbeatRequest(
+            NodeId(1),
+            epoch,
+            10**9,
+            want_fence=False,
+            want_shutdown=False,
+            degraded=False,
+            offline=False,
+        )
+        answers = []
+
+        async def ask() -> None:
+            answers.append(await node.controller.handle(NodeId(1), beat))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await settle(node.quorum)
+        assert [answer.fenced for answer in answers] == [True]
+        assert all(NodeId(1) not in p.isr for p in partitions(node))
 
 
 async def test_the_last_replicas_die_and_return() -> None:

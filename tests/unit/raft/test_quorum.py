@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from paceline.types import NodeId
 from paceline_cluster.sim.raft.durable import member
 from paceline_node.controller.quorum import QuorumSettings
 from paceline_node.settings.counts import JOINING
-from tests.unit.raft.cluster import DELAY_S, SETTINGS, Cluster, Node, cluster_of
+from tests.unit.raft.cluster import DELAY_S, SETTINGS, Cluster, Machine, Node, cluster_of
 
 
 async def test_three_nodes_elect_and_replicate(autojump_clock: MockClock) -> None:
@@ -238,6 +238,47 @@ async def test_restart_from_own_snapshot(autojump_clock: MockClock) -> None:
         assert len(node.machine.values) >= 20
         await cluster.elect()
         await cluster.agree(values, [0])
+
+
+class Rounds(trio.abc.Instrument):
+    """Counts how often the loop has looked at what else is due."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
+async def test_much_is_applied_in_turns(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others run between the parts of what one commit brings; a read waits for all of it, and a
+    member that is away takes it from a snapshot."""
+    async with cluster_of(3, settings=replace(SETTINGS, snapshot_entries=2)) as cluster:
+        leader = await cluster.elect()
+        await cluster.kill(next(n for n in cluster.nodes if n != leader.number))
+        seen: list[int] = []
+        rounds = Rounds()
+        trio.lowlevel.add_instrument(rounds)
+        apply = Machine.apply
+
+        def watched(self: Machine, index: int, term: int, records: Sequence[bytes]) -> None:
+            if self is leader.machine:
+                seen.append(rounds.count)
+            apply(self, index, term, records)
+
+        monkeypatch.setattr(Machine, "apply", watched)
+        values = [b"%d" % number for number in range(1000)]
+        for first in range(0, 1000, 100):
+            leader.live.propose(values[first : first + 100])
+        await cluster.agree(values, [leader.number])
+        assert len(set(seen)) >= 4, "more than 250 records in one turn"
+        assert max(map(seen.count, seen)) <= 3
+        for node in cluster.nodes.values():
+            if node.quorum is None:
+                await cluster.start(node.number)
+        await cluster.agree(values, range(3))
 
 
 async def test_read_barrier(autojump_clock: MockClock) -> None:
