@@ -296,16 +296,9 @@ class Metadata:
             raise UnknownTopicOrPartition(f"{name}: no such topic")
         if known.error:
             if known.error == ErrorCode.AUTHORIZATION_FAILED:
-                lacks = "create" if auto_create and await self._is_missing(name) else "describe"
-                raise AuthorizationFailed(f"{self._asker()} may not {lacks} topic {name}")
+                raise AuthorizationFailed(f"{self._asker()} may not describe topic {name}")
             raise error_for(known.error, f"{name}: {_missing(known.error)}")
         return known
-
-    async def _is_missing(self, name: str) -> bool:
-        """Whether this client may see that there is no such topic."""
-        await self.refresh([name])
-        known = self.view.topic(name)
-        return known is None or known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _asker(self) -> str:
         """Who this client is to the nodes, as far as it knows that itself."""

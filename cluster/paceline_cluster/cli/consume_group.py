@@ -21,7 +21,6 @@ from paceline.client.single_error_nursery import open_scope
 from paceline.types import TopicPartition
 from paceline.values import dataclass
 from paceline_cluster.cli.consume_to_end import GroupEnds
-from paceline_cluster.cli.needed_rights import telling_all_rights
 from paceline_cluster.cli.output import Printer
 from paceline_cluster.cli.signals import on_signals
 from paceline_cluster.cli.topic_names import TopicNames
@@ -78,17 +77,16 @@ async def read_group(client: Client, reading: GroupReading, printer: Printer) ->
     member = _driven if reading.protocol == COORDINATOR else _member
     topics = await reading.topics.expanded(client)
     ends = GroupEnds(printer.say)
-    with telling_all_rights(reading.group, topics):
-        async with (
-            member(client, reading, topics, _Teller(printer, ends)) as consumer,
-            open_scope() as nursery,
-        ):
-            stop = nursery.cancel_scope.cancel
-            nursery.start_soon(on_signals, stop, stop)
-            if reading.to_end:
-                ends.consumer = consumer
-                nursery.start_soon(ends.look, consumer)
-            await _show(consumer, reading, ends if reading.to_end else None)
+    async with (
+        member(client, reading, topics, _Teller(printer, ends)) as consumer,
+        open_scope() as nursery,
+    ):
+        stop = nursery.cancel_scope.cancel
+        nursery.start_soon(on_signals, stop, stop)
+        if reading.to_end:
+            ends.consumer = consumer
+            nursery.start_soon(ends.look, consumer)
+        await _show(consumer, reading, ends if reading.to_end else None)
 
 
 def _member(

@@ -29,7 +29,6 @@ from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.group_family import FAMILIES, family_options
 from paceline_cluster.cli.group_offsets import offsets
 from paceline_cluster.cli.hidden import may_be_hidden, say_hidden
-from paceline_cluster.cli.needed_rights import telling_all_rights
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.errors import BadInput
@@ -114,8 +113,7 @@ def describe(
             ],
         }
 
-    with telling_all_rights(name):
-        data = with_client(find(directory, bootstrap), work)
+    data = with_client(find(directory, bootstrap), work)
     title = (
         f"{name} ({family}): {data['state']}, generation {data['generation']}, "
         f"coordinator node {data['coordinator']}"

@@ -229,9 +229,10 @@ def isr_changes(
     after: Mapping[int, PartitionRegistration],
 ) -> Iterator[str]:
     """``shrink`` and ``expand`` for each partition of a topic that ``leader`` now leads."""
-    for number, now in after.items():
-        was = before.get(number)
-        if was is None or was is now or now.leader != leader:
+    # An image shares what did not change, and thousands of partitions may not have.
+    for number in [each for each, now in after.items() if before.get(each) is not now]:
+        was, now = before.get(number), after[number]
+        if was is None or now.leader != leader:
             continue
         if set(was.isr) - set(now.isr):
             yield "shrink"

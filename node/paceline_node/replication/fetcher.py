@@ -11,6 +11,7 @@ the leader has more already: a replica that is behind asks at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from uuid import UUID
 
 import structlog
@@ -49,6 +50,9 @@ _HOLD_BYTES = 64 * 1024
 """After an answer of at most this many bytes the next request waits for the flush of them."""
 _HOLD_S = 0.02
 """But no longer than this: a hanging disk must not keep its node from hearing of others."""
+_NAMED_AT_A_TIME = 250
+"""Positions that one request names: some milliseconds of the leader's loop. It is answered at once
+if there are more to name."""
 
 
 _REPLICATION = tree.ReplicationSettings()
@@ -283,12 +287,13 @@ class LeaderFetcher:
     # --- requests --------------------------------------------------------------------------------
 
     def fetch(self) -> None:
-        """Send a request now; one under way is given up.
+        """Send a request now; one under way is given up, unless there is nothing to say but of
+        partitions that the leader does not know.
 
         Its answer may be on the way already, and what the leader sent or refused in it counts as
         told there; so all positions are named anew.
         """
-        if self._retry is not None or not self._followed:
+        if self._retry is not None or not self._followed or self._has_named_more():
             return
         self._let_go()
         if self._ticket is not None:
@@ -297,9 +302,9 @@ class LeaderFetcher:
         owner = self._owner
         settings = owner.settings
         self._nonce = owner.next_nonce()
-        request = self._request(
-            self._positions(), int(settings.max_wait_s * 1000), incremental=not self._full
-        )
+        positions = self._positions()
+        wait_ms = 0 if self._changed else int(settings.max_wait_s * 1000)
+        request = self._request(positions, wait_ms, incremental=not self._full)
         self._asked_at = owner.env.now()
         try:
             self._ticket = owner.links.submit(
@@ -315,22 +320,47 @@ class LeaderFetcher:
         else:
             self._full = False
 
+    def _has_named_more(self) -> bool:
+        """Name what the leader does not know for the request that is under way: whoever comes to
+        follow thousands, one after the other, would name all of them with each."""
+        followed = self._followed
+        if self._ticket is None or self._full or not self._changed:
+            return False
+        if any(followed[key].told is not None for key in self._changed):
+            return False
+        keys = list(islice(self._changed, _NAMED_AT_A_TIME))
+        for key in keys:
+            state = followed[key].partition.replica.follower
+            if state is not None:
+                state.in_flight = self._nonce
+        request = self._request(self._named(keys), 0, incremental=True)
+        if not self._owner.links.post(self._leader, PeerApi.REPLICA_ACK, request, lane=LANE):
+            self._full = True
+            return False
+        if self._changed:
+            self._owner.kick(self)
+        return True
+
     def _positions(self) -> tuple[FetchPartition, ...]:
         """What to name in the next request, and the nonce for all that may be answered."""
         nonce = self._nonce
-        size = self._owner.settings.partition_max_bytes
         for followed in self._followed.values():
             state = followed.partition.replica.follower
             if state is not None:
                 state.in_flight = nonce
-        keys = self._followed if self._full else self._changed
+        if self._full:
+            self._changed = dict.fromkeys(self._followed)
+        return self._named(list(islice(self._changed, _NAMED_AT_A_TIME)))
+
+    def _named(self, keys: list[PartitionKey]) -> tuple[FetchPartition, ...]:
+        size = self._owner.settings.partition_max_bytes
         positions = []
         for key in keys:
+            del self._changed[key]
             followed = self._followed[key]
             if followed.resting is None and followed.partition.replica.follower is not None:
                 followed.told = followed.partition.replica.position(size)
                 positions.append(followed.told)
-        self._changed = {}
         return tuple(positions)
 
     def acknowledge(self, keys: list[PartitionKey]) -> None:

@@ -21,6 +21,7 @@ from paceline_node.controller.image import Image, TopicImage, changed_topics
 from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import is_full
+from paceline_node.replication.configured_logs import log_settings
 from paceline_node.replication.disk_health import Health
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
 from paceline_node.replication.partition import (
@@ -33,13 +34,15 @@ from paceline_node.replication.replica import Transition
 from paceline_node.settings import tree
 from paceline_node.settings.flush_mode import FlushMode, weakest
 from paceline_node.settings.topic_config import TopicConfig
-from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.partition_file import PartitionIdentity
+from paceline_node.turns import AT_A_TIME, pause_after
 
 _PARALLEL_CREATES = 8
+_FEW = AT_A_TIME
+"""Partitions of a topic that are configured at once."""
 _ROOM_RETRY_S = 1.0
 _NEW_LOGS = "new logs"
 
@@ -56,14 +59,18 @@ class TableSettings:
 
 @dataclass(slots=True)
 class _Work:
-    """What the worker has to do: logs to make, logs to give up (True: the topic was deleted)."""
+    """What the worker has to do: logs to make, logs to give up (True: the topic was deleted),
+    partitions to give up (with their topics, True), and whether there are some without their
+    topics' newest configurations. Much of it could be done at once, but of thousands in turns."""
 
     create: dict[PartitionKey, None] = field(default_factory=dict)
     retire: list[tuple[Log, bool]] = field(default_factory=list)
+    give_up: list[tuple[Partition, bool]] = field(default_factory=list)
     floor: FlushMode | None = None
+    configure: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.create or self.retire or self.floor)
+        return bool(self.create or self.retire or self.give_up or self.floor or self.configure)
 
 
 class PartitionTable:
@@ -103,6 +110,8 @@ class PartitionTable:
         self._floor = FlushMode.GROUP
         self._partitions: dict[PartitionKey, Partition] = {}
         self._by_name: dict[tuple[str, int], Partition] = {}
+        self._in_order: tuple[Partition, ...] | None = None
+        self._config_read: tuple[Mapping[str, str], TopicConfig] | None = None
         self._high_watermarks: Mapping[PartitionKey, int] = {}
         self._unclaimed: dict[PartitionKey, Log] = {}
         self.lost_ends: Mapping[PartitionKey, int] = {}
@@ -127,12 +136,9 @@ class PartitionTable:
     @property
     def partitions(self) -> tuple[Partition, ...]:
         """All hosted partitions, by topic name and number."""
-        return tuple(partition for _, partition in sorted(self._by_name.items()))
-
-    @property
-    def hosted(self) -> tuple[Partition, ...]:
-        """The same in no order, which takes long to make of thousands."""
-        return tuple(self._by_name.values())
+        if self._in_order is None:
+            self._in_order = tuple(partition for _, partition in sorted(self._by_name.items()))
+        return self._in_order
 
     def assigned(self, image: Image) -> list[PartitionKey]:
         """All partitions of which ``image`` gives this node a replica."""
@@ -239,7 +245,7 @@ class PartitionTable:
         else:
             topics = changed_topics(before, new)
         for topic_id in topics:
-            self._reconcile(topic_id, new, known=before is not None)
+            self._reconcile(topic_id, before, new)
         if before is None or before.brokers is not new.brokers:
             self._apply_brokers(new)
 
@@ -260,29 +266,43 @@ class PartitionTable:
             if ended:
                 partition.simulation.clear()
 
-    def _reconcile(self, topic_id: TopicId, image: Image, *, known: bool) -> None:
+    def _reconcile(self, topic_id: TopicId, before: Image | None, image: Image) -> None:
         topic = image.topics.get(topic_id)
         if topic is None:
             # Only a topic that was there and is gone was deleted; one never heard of stays.
-            self._drop_topic(topic_id, deleted=known)
+            self._drop_topic(topic_id, deleted=before is not None)
             return
-        me = self._context.node_id
-        config = TopicConfig.of(topic.configs, self._settings.topic_defaults)
-        for number, registration in topic.partitions.items():
-            key = (topic_id, number)
-            partition = self._partitions.get(key)
-            if partition is not None:
-                self._update(partition, registration, config, image)
-            elif me not in registration.replicas:
-                self._work.create.pop(key, None)
-                self._drop_unclaimed(key)
-            elif key in self._unclaimed:
-                self._host(topic, self._unclaimed.pop(key), config, registration, image)
-            else:
-                self._work.create[key] = None
-                self._worker.unpark()
-        for number in topic.retired:
-            self._drop_retired((topic_id, number))
+        known = None if before is None else before.topics.get(topic_id)
+        config = self._config(topic)
+        for registration in _changed(known, topic):
+            self._settle((topic_id, registration.partition), topic, config, registration, image)
+        if known is not None and known.configs != topic.configs and len(topic.partitions) > _FEW:
+            self._work.configure = True
+            self._worker.unpark()
+        if known is None or known.retired is not topic.retired:
+            for number in topic.retired:
+                self._drop_retired((topic_id, number))
+
+    def _settle(
+        self,
+        key: PartitionKey,
+        topic: TopicImage,
+        config: TopicConfig,
+        registration: PartitionRegistration,
+        image: Image,
+    ) -> None:
+        """Bring one partition to what the image says of it."""
+        partition = self._partitions.get(key)
+        if partition is not None:
+            self._update(partition, registration, config, image)
+        elif self._context.node_id not in registration.replicas:
+            self._work.create.pop(key, None)
+            self._drop_unclaimed(key)
+        elif key in self._unclaimed and len(self._unclaimed) <= _FEW:
+            self._host(topic, self._unclaimed.pop(key), config, registration, image)
+        else:
+            self._work.create[key] = None
+            self._worker.unpark()
 
     def _drop_retired(self, key: PartitionKey) -> None:
         """A segment was deleted while its topic goes on."""
@@ -354,9 +374,18 @@ class PartitionTable:
         )
         self._partitions[key] = partition
         self._by_name[topic.name, registration.partition] = partition
+        self._in_order = None
         self._flusher.register(log, lambda _: partition.on_durable())
         self._apply(partition, registration, image)
         return partition
+
+    def _config(self, topic: TopicImage) -> TopicConfig:
+        """A topic's configuration; that of one topic after the other is read once."""
+        read = self._config_read
+        if read is None or read[0] is not topic.configs:
+            config = TopicConfig.of(topic.configs, self._settings.topic_defaults)
+            read = self._config_read = (topic.configs, config)
+        return read[1]
 
     def _log_settings(self, config: TopicConfig) -> LogSettings:
         return log_settings(config, index_interval_bytes=self._settings.index_interval_bytes)
@@ -388,13 +417,19 @@ class PartitionTable:
         del self._partitions[partition.key]
         if self._by_name.get((partition.topic, partition.partition)) is partition:
             del self._by_name[partition.topic, partition.partition]
+        self._in_order = None
         partition.close()
 
     def _drop_topic(self, topic_id: TopicId, *, deleted: bool) -> None:
         for key in [key for key in self._work.create if key[0] == topic_id]:
             del self._work.create[key]
-        for partition in [p for p in self._partitions.values() if p.topic_id == topic_id]:
-            self._remove(partition, deleted=deleted)
+        hosted = [p for p in self._partitions.values() if p.topic_id == topic_id]
+        if len(hosted) > _FEW:
+            self._work.give_up.extend((partition, deleted) for partition in hosted)
+            self._worker.unpark()
+        else:
+            for partition in hosted:
+                self._remove(partition, deleted=deleted)
         if deleted:
             for key in [key for key in self._unclaimed if key[0] == topic_id]:
                 self._work.retire.append((self._unclaimed.pop(key), True))
@@ -412,10 +447,18 @@ class PartitionTable:
         if work.floor is not None:
             await self._lower_floor(work.floor)
             self._floor = weakest(self._floor, work.floor)
-            self._reconfigure()
-        for log, deleted in work.retire:
-            await self._directory.retire(log, delete=deleted)
-        slots = trio.CapacityLimiter(_PARALLEL_CREATES)
+        if work.floor is not None or work.configure:
+            await self._reconfigure()
+        for seen, (partition, deleted) in enumerate(work.give_up, 1):
+            await pause_after(seen)
+            if self._partitions.get(partition.key) is partition:
+                self._remove(partition, deleted=deleted)
+        for delete in (True, False):
+            logs = [log for log, deleted in work.retire if deleted is delete]
+            if logs:
+                await self._directory.retire(logs, delete=delete)
+        # Each group shares one writing of the list of logs, which grows with their number.
+        slots = trio.CapacityLimiter(max(_PARALLEL_CREATES, len(work.create) // 64))
         async with trio.open_nursery() as nursery:
             for key in work.create:
                 nursery.start_soon(self._create, key, slots)
@@ -430,12 +473,15 @@ class PartitionTable:
             self._work.create.update(self._no_room)
             self._no_room.clear()
 
-    def _reconfigure(self) -> None:
-        image = self._image
-        assert image is not None
-        for partition in self._partitions.values():
-            topic = image.topics[partition.topic_id]
-            config = TopicConfig.of(topic.configs, self._settings.topic_defaults)
+    async def _reconfigure(self) -> None:
+        """Bring every partition to its topic's configuration, whatever that is by then."""
+        for seen, partition in enumerate(tuple(self._partitions.values()), 1):
+            await pause_after(seen)
+            image = self._image
+            topic = None if image is None else image.topics.get(partition.topic_id)
+            if topic is None or partition.key not in self._partitions:
+                continue  # given up meanwhile
+            config = self._config(topic)
             if config != partition.config:
                 self._configure(partition, config)
 
@@ -445,15 +491,8 @@ class PartitionTable:
             if assigned is None:
                 return
             topic, _ = assigned
-            config = TopicConfig.of(topic.configs, self._settings.topic_defaults)
-            identity = PartitionIdentity(key[0], topic.name, key[1])
-            try:
-                log = await self._directory.create(identity, self._log_settings(config))
-            except OSError as error:
-                if not is_full(error):
-                    raise
-                self._log.warning("no room for a new log", partition=str(identity))
-                self._no_room[key] = None
+            log = self._unclaimed.pop(key, None) or await self._new_log(key, topic)
+            if log is None:
                 return
         # The image may have moved on meanwhile.
         assigned = self._assigned(key)
@@ -465,8 +504,19 @@ class PartitionTable:
             return
         topic, registration = assigned
         assert self._image is not None
-        config = TopicConfig.of(topic.configs, self._settings.topic_defaults)
+        config = self._config(topic)
         self._host(topic, log, config, registration, self._image)
+
+    async def _new_log(self, key: PartitionKey, topic: TopicImage) -> Log | None:
+        identity = PartitionIdentity(key[0], topic.name, key[1])
+        try:
+            return await self._directory.create(identity, self._log_settings(self._config(topic)))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._log.warning("no room for a new log", partition=str(identity))
+            self._no_room[key] = None
+            return None
 
     def _assigned(self, key: PartitionKey) -> tuple[TopicImage, PartitionRegistration] | None:
         """The topic and registration of a partition that is this node's and not hosted yet."""
@@ -480,28 +530,15 @@ class PartitionTable:
         return topic, registration
 
 
-def log_settings(config: TopicConfig, *, index_interval_bytes: int) -> LogSettings:
-    """A log's limits as its topic's configuration asks."""
-    compaction = None
-    segment_ms = config.segment_ms
-    if config.is_compacted:
-        compaction = CompactionRules(
-            config.min_cleanable_dirty_ratio,
-            config.min_compaction_lag_ms,
-            config.max_compaction_lag_ms,
-            config.delete_retention_ms,
-        )
-        # What is in the active segment cannot be compacted, so it must not grow older than that.
-        segment_ms = min(segment_ms, config.max_compaction_lag_ms)
-    expires = config.expires
-    return LogSettings(
-        segment_bytes=config.segment_bytes,
-        segment_ms=segment_ms,
-        retention_ms=config.retention_ms if expires and config.retention_ms >= 0 else None,
-        retention_bytes=config.retention_bytes if expires and config.retention_bytes >= 0 else None,
-        index_interval_bytes=index_interval_bytes,
-        compaction=compaction,
-    )
+def _changed(known: TopicImage | None, topic: TopicImage) -> Iterable[PartitionRegistration]:
+    """The registrations that a new image of a topic brings: an image shares what did not change.
+    A configuration concerns all of them, which is left for later where they are many."""
+    if known is None or (known.configs != topic.configs and len(topic.partitions) <= _FEW):
+        return topic.partitions.values()
+    before = known.partitions
+    if before is topic.partitions:
+        return ()
+    return [each for number, each in topic.partitions.items() if before.get(number) is not each]
 
 
 def refs(keys: Iterable[PartitionKey]) -> tuple[PartitionRef, ...]:

@@ -8,7 +8,7 @@ removes files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from functools import partial
 
@@ -34,6 +34,7 @@ from paceline_node.storage.partition_file import PartitionIdentity, write_identi
 from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.torn_tail import Ending
 from paceline_node.storage.waiting_for_space import when_there_is_room
+from paceline_node.turns import pause_after
 
 _PARALLEL_OPENS = 8
 STRAY_KEPT_MS = 60_000
@@ -346,24 +347,30 @@ class LogDirectory:
         log.mark = mark
         return log
 
-    async def retire(self, log: Log, *, delete: bool) -> None:
-        """Close a log that is no longer ours; delete its files, or keep them as a stray. Raises
+    async def retire(self, logs: Collection[Log], *, delete: bool) -> None:
+        """Close logs that are no longer ours; delete their files, or keep them as strays. Raises
         OSError."""
-        log.abandon()
-        key = _key(log)
+        for seen, log in enumerate(logs, 1):
+            await pause_after(seen)
+            log.abandon()
+        keys = [_key(log) for log in logs]
         try:
-            await self._known.remove(key)
+            await self._known.remove(keys)
         except OSError as error:
             if not is_full(error):
                 raise
-            # It would be told as missing once, of a partition that is not ours: harmless.
+            # They would be told as missing once, of partitions that are not ours: harmless.
         # Behind the list: what is listed and has no mark is not trusted.
-        self.marks.forget([key])
-        # Else a power cut brings its mark back without it, and the whole start is not trusted.
+        self.marks.forget(keys)
+        # Else a power cut brings a mark back without its log, and the whole start is not trusted.
         await self.marks.sync()
-        stray = log.path
+        for log in logs:
+            await self._dispose_of(log.path, delete=delete)
+
+    async def _dispose_of(self, path: str, *, delete: bool) -> None:
+        stray = path
         try:
-            stray = await self._set_aside(log.path, "deleted" if delete else "assigned elsewhere")
+            stray = await self._set_aside(path, "deleted" if delete else "assigned elsewhere")
         except OSError as error:
             if not is_full(error):
                 raise
@@ -407,10 +414,12 @@ class LogDirectory:
         if not watermarks:
             return
         await self.write_starts(watermarks)
-        recovery: dict[Log, int] = {}
-        high: dict[Log, int] = {}
-        removed: dict[Log, int] = {}
-        for log, high_watermark in watermarks.items():
+        logs: dict[PartitionKey, Log] = {}
+        recovery: dict[PartitionKey, int] = {}
+        high: dict[PartitionKey, int] = {}
+        removed: dict[PartitionKey, int] = {}
+        for seen, (log, high_watermark) in enumerate(watermarks.items(), 1):
+            await pause_after(seen)
             if log.failed is not None:
                 continue
             try:
@@ -420,12 +429,16 @@ class LogDirectory:
                     continue
                 raise
             # A truncation never goes below the high watermark, so the point stays true.
-            recovery[log] = min(durable, high_watermark)
-            high[log] = high_watermark
-            removed[log] = log.compaction.removals.removed_to
+            key = _key(log)
+            logs[key] = log
+            recovery[key] = min(durable, high_watermark)
+            high[key] = high_watermark
+            removed[key] = log.compaction.removals.removed_to
         await self.marks.sync()  # what has a recovery point has a mark
-        await self._known.write_watermarks(_still_kept(high), _still_kept(removed))
-        await self._known.write(Offsets.RECOVERY, _still_kept(recovery))
+        _drop_given_up(logs, high, removed)
+        await self._known.write_watermarks(high, removed)
+        _drop_given_up(logs, recovery)
+        await self._known.write(Offsets.RECOVERY, recovery)
 
     async def close(self) -> None:
         """All logs are closed, and so synced to their ends: say so. Raises OSError."""
@@ -449,7 +462,8 @@ class LogDirectory:
                     _delete_below(log, log.log_start_offset)
                 await self._known.write(Offsets.LOG_START, starts)
         written = self._known.on_disk(Offsets.LOG_START)
-        for log in logs:
+        for seen, log in enumerate(logs, 1):
+            await pause_after(seen)
             _delete_below(log, written.get(_key(log), 0))
         return written
 
@@ -467,9 +481,11 @@ def _delete_below(log: Log, start: int) -> None:
             raise log.failed.with_traceback(None) from None
 
 
-def _still_kept(offsets: Mapping[Log, int]) -> dict[PartitionKey, int]:
-    """Without those given up meanwhile: a listed partition without a log counts as lost."""
-    return {_key(log): offset for log, offset in offsets.items() if not log.closed}
+def _drop_given_up(logs: Mapping[PartitionKey, Log], *offsets: dict[PartitionKey, int]) -> None:
+    """Keep only what is still kept here: a listed partition without a log counts as lost."""
+    for key in [key for key, log in logs.items() if log.closed]:
+        for each in offsets:
+            each.pop(key, None)
 
 
 def _is_of_one_file(error: OSError) -> bool:

@@ -22,6 +22,7 @@ from paceline_node.storage import scrubbing
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 from paceline_node.storage.scrubbing import Scrubbed
+from paceline_node.turns import pause_after
 
 _LOG = tree.LogSettings()
 _CHECKPOINTS = "checkpoints"
@@ -139,7 +140,8 @@ class Maintenance:
     async def _write_starts(self) -> None:
         hosted = tuple(self._hosted())
         written = await self._directory.write_starts(each.log for each in hosted)
-        for partition in hosted:
+        for seen, partition in enumerate(hosted, 1):
+            await pause_after(seen)
             if partition.key in written:
                 partition.start_written(written[partition.key])
         self._starts_written()
@@ -149,14 +151,23 @@ class Maintenance:
         async with trio.open_nursery() as nursery:
             while True:
                 await trio.sleep(self._settings.retention_s)
-                self.enforce_retention()
-                if not self._reading_expired and any(map(self._in_doubt, self._hosted())):
+                await self.enforce_retention()
+                if not self._reading_expired and await self._any_in_doubt():
                     nursery.start_soon(self.read_expired)
 
-    def enforce_retention(self) -> None:
+    async def enforce_retention(self) -> None:
         """Delete expired segments of all partitions once. Never above a high watermark."""
-        for partition in self._hosted():
-            self._expire(partition)
+        for seen, partition in enumerate(self._hosted(), 1):
+            await pause_after(seen)
+            if not partition.log.closed:
+                self._expire(partition)
+
+    async def _any_in_doubt(self) -> bool:
+        for seen, partition in enumerate(self._hosted(), 1):
+            await pause_after(seen)
+            if not partition.log.closed and self._in_doubt(partition):
+                return True
+        return False
 
     def _expire(self, partition: Partition) -> None:
         now_ms = self._env.expiry_ms()
@@ -203,7 +214,8 @@ class Maintenance:
     async def _shrinking(self) -> None:
         while True:
             await trio.sleep(self._context.lag_max_s / 2)
-            for partition in self._hosted():
+            for seen, partition in enumerate(self._hosted(), 1):
+                await pause_after(seen)
                 partition.consider_shrink()
 
     async def _interval_flushes(self) -> None:

@@ -27,7 +27,7 @@ from paceline_node.replication.partition import Partition, PartitionContext, Par
 M = TypeVar("M", bound=Message)
 
 _MAX_IN_FLIGHT = 4
-_MAX_PER_REQUEST = 500
+_MAX_PER_REQUEST = 250
 _ANSWER_S = 2.0
 
 
@@ -90,8 +90,10 @@ class Proposals:
             if leader is None or leader.pending is None:
                 del self._pending[key]
                 continue
+            if len(proposals) == _MAX_PER_REQUEST:
+                break  # the rest is as due in the next one
             due = leader.proposal_due(now)
-            if due is not None and len(proposals) < _MAX_PER_REQUEST:
+            if due is not None:
                 proposals.append(
                     PartitionProposal(
                         *key, due.leader_epoch, due.partition_epoch, due.isr, due.relinquish

@@ -9,6 +9,7 @@ most likely follow and carry it along.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
@@ -39,13 +40,16 @@ from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.fetch_checks import ACCEPTED, FetchCheck, FollowerIdentity
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.storage.reading import LocalSlice
+from paceline_node.turns import AT_A_TIME
 
 _INLINE_BYTES = 128 * 1024
 """Slices up to this are read into the answer, which then leaves in one write; larger ones are sent
 from the file."""
 _EARLY = frozenset((ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID))
 _TOUCH_S = 0.2
-"""Positions that a connection leaves unchanged count as fetched again this often."""
+"""Positions that a connection leaves unchanged count as fetched again this often,"""
+_TOUCH_EACH_S = 0.0005
+"""or, where they are many, as often as that costs a few hundredths of a processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,8 @@ class FollowerSession:
 
     ``ready`` are the partitions that may have news, in the order they got them, so that a full
     answer leaves the others for the next one. ``early`` are those whose metadata the follower has
-    seen before this node: they wait for it instead of being refused.
+    seen before this node: they wait for it instead of being refused, and are looked at when it
+    comes, or a fetch has waited its time.
     """
 
     def __init__(self, session: Session) -> None:
@@ -79,9 +84,10 @@ class FollowerSession:
         self.identity = FollowerIdentity(session.peer, BrokerEpoch(-1), session.directory_id)
         self.positions: dict[PartitionKey, FetchPartition] = {}
         self.ready: dict[PartitionKey, None] = {}
-        self.early: set[PartitionKey] = set()
+        self.early: dict[PartitionKey, None] = {}
         self.parked: _Parked | None = None
         self.touched_at = 0.0
+        self.untouched: deque[tuple[PartitionKey, FetchPartition]] = deque()
         self.notice: Deadline | None = None
         self.notice_due = False
 
@@ -110,6 +116,7 @@ class ReplicaServer:
         self._due: dict[FollowerSession, None] = {}
         self._untold: dict[Partition, None] = {}
         self._advanced: dict[Partition, None] = {}
+        self._touching: dict[FollowerSession, None] = {}
         self._idle = trio.lowlevel.ParkingLot()
 
     def register(self, server: PeerServer) -> None:
@@ -122,9 +129,13 @@ class ReplicaServer:
         """Answer parked fetches as news comes; runs until cancelled."""
         task_status.started()
         while True:
-            if not (self._due or self._untold or self._advanced):
+            if not (self._due or self._untold or self._advanced or self._touching):
                 await self._idle.park()
             self.answer_now()
+            if self._touching:
+                for follower in list(self._touching):
+                    self._touch(follower)
+                await trio.lowlevel.checkpoint()
 
     def answer_now(self) -> None:
         """Answer parked fetches with what has come. :meth:`run` does so a tick after the first
@@ -169,6 +180,7 @@ class ReplicaServer:
             self._forget_all(follower)
             self._release(follower)
             self._due.pop(follower, None)
+            self._touching.pop(follower, None)
 
     def _wake(self, follower: FollowerSession) -> None:
         if follower.parked is not None:
@@ -201,7 +213,10 @@ class ReplicaServer:
             min(request.max_bytes, self._limits.max_bytes),
             self._deadlines.after(wait_s, lambda: self._answer_parked(follower, at_any_rate=True)),
         )
-        self._answer_parked(follower, at_any_rate=wait_s <= 0)
+        self._answer_parked(follower, at_any_rate=False)
+        if wait_s <= 0 and follower.parked is not None:
+            # It has more to name. What this node has not heard of yet may be known then.
+            self._send(follower, [], [])
 
     def _on_ack(self, session: Session, frame: Frame) -> None:
         self._take_in(session, frame)
@@ -231,15 +246,32 @@ class ReplicaServer:
         now = self._env.now()
         for position in request.partitions:
             key = (position.topic_id, position.partition)
+            if key not in follower.positions:  # the fetch that waits is for it, too
+                self._wake(follower)
             follower.positions[key] = position
             self._watching.setdefault(key, {})[follower] = None
             follower.ready[key] = None
             self._observe(follower, key, position, now)
-        if now - follower.touched_at > _TOUCH_S:
+        pause_s = max(_TOUCH_S, len(follower.positions) * _TOUCH_EACH_S)
+        if now - follower.touched_at > pause_s and not follower.untouched:
             follower.touched_at = now
-            for key, position in follower.positions.items():
-                self._observe(follower, key, position, now)
+            follower.untouched.extend(follower.positions.items())
+            self._touch(follower)
         return follower, request
+
+    def _touch(self, follower: FollowerSession) -> None:
+        """Count positions as fetched again, which were when ``touched_at`` was set; some now, the
+        others in the next turns of :meth:`run`."""
+        untouched = follower.untouched
+        for _ in range(min(AT_A_TIME, len(untouched))):
+            key, position = untouched.popleft()
+            if follower.positions.get(key) is position:  # else it was told anew since
+                self._observe(follower, key, position, follower.touched_at)
+        if untouched:
+            self._touching[follower] = None
+            self._idle.unpark()
+        else:
+            self._touching.pop(follower, None)
 
     def _observe(
         self, follower: FollowerSession, key: PartitionKey, position: FetchPartition, now: float
@@ -261,6 +293,8 @@ class ReplicaServer:
         chunks: list[Chunk] = []
         notices: list[PartitionKey] = []
         budget = parked.max_bytes
+        if at_any_rate:
+            follower.ready |= follower.early
         for key in list(follower.ready):
             position = follower.positions.get(key)
             partition = self._find(key)
@@ -268,8 +302,9 @@ class ReplicaServer:
                 del follower.ready[key]
                 continue
             check = self._check(follower, partition, position)
-            if check.error in _EARLY and not at_any_rate:
-                follower.early.add(key)
+            if check.error in _EARLY:
+                follower.early[key] = None
+                del follower.ready[key]
             elif check is not ACCEPTED or partition is None:
                 self._refuse(follower, key, answers, _refusal(partition, position, check))
             elif position.fetch_offset < partition.log_end_offset:
@@ -292,7 +327,7 @@ class ReplicaServer:
             return FetchCheck(ErrorCode.UNKNOWN_TOPIC_ID)
         check = partition.replica.check_fetch(follower.identity, position)
         if check is ACCEPTED and partition.key in follower.early:
-            follower.early.discard(partition.key)
+            del follower.early[partition.key]
             self._observe(follower, partition.key, position, self._env.now())
         return check
 
@@ -375,7 +410,7 @@ class ReplicaServer:
         """The connection has to name the partition again."""
         follower.positions.pop(key, None)
         follower.ready.pop(key, None)
-        follower.early.discard(key)
+        follower.early.pop(key, None)
         watching = self._watching.get(key)
         if watching is not None:
             watching.pop(follower, None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
 
 from paceline_node.security.acls import needed
 from paceline_node.security.principals import ANONYMOUS, Operation, ResourceKind
@@ -40,43 +39,20 @@ def what_to_do(refusal: str, *, log_in: str, written: str = "") -> str:
     if found is None:
         return "'paceline acl create' says who may do what"
     operation, kind, name = found.groups()
-    if written and kind == "topic" and operation in ("create", "describe"):
-        # Who may not see it does not know whether it is there.
-        made = ", and 'create' only while there is none" if operation == "describe" else ""
-        command = _command(who, ("write", "create"), [(kind, name)])
-        return _allowed_by(command, f"'write' is to write it{made}")
+    if written and (operation, kind) == ("describe", "topic"):
+        operation = "produce"
     return _allow(who, operation, kind, name)
-
-
-def what_all_takes(refusal: str, needed: Sequence[tuple[str, str]]) -> str:
-    """The command that allows to read all of these (kind, name), of whom one was refused; empty
-    where somebody has to log in first."""
-    before, _, _ = refusal.partition(_MAY_NOT)
-    who = before.rpartition(": ")[2]
-    if who == ANONYMOUS.name or _MAY_NOT not in refusal:
-        return ""
-    return _allowed_by(_command(who, ("read",), needed), "all that this takes")
 
 
 def _allow(who: str, operation: str, kind: str, name: str) -> str:
     right, others = _right(operation, kind), ""
     if operation == "describe" and name and kind in _WIDER:
         right, others = _WIDER[kind]
-    return _allowed_by(_command(who, (right,), [(kind, name)]), others)
-
-
-def _command(who: str, rights: Sequence[str], of: Sequence[tuple[str, str]]) -> str:
+    option = _OPTIONS.get(kind)
+    what = "--cluster" if option is None else f"{option} {shlex.quote(name or '*')}"
     principal = "NAME" if who.startswith("the owner of ") else shlex.quote(who)
-    operations = " ".join(f"--operation {right}" for right in rights)
-    resources = " ".join(
-        f"{_OPTIONS[kind]} {shlex.quote(name or '*')}" if kind in _OPTIONS else "--cluster"
-        for kind, name in of
-    )
-    return f"paceline acl create --principal {principal} {operations} {resources}"
-
-
-def _allowed_by(command: str, note: str) -> str:
-    also = f" ({note})" if note else ""
+    command = f"paceline acl create --principal {principal} --operation {right} {what}"
+    also = f" ({others})" if others else ""
     return (
         f"an administrator allows it: {command}{also}; "
         "what is denied stays so ('paceline acl list')"

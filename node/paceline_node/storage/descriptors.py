@@ -51,6 +51,9 @@ class Descriptors:
         self.most = most
         self._having: dict[Resting, None] = {}
         self._by_directory: dict[str, dict[Resting, None]] = {}
+        self._below: dict[str, dict[str, None]] = {}
+        """Directories in a directory that have open files, or such below: with thousands of logs
+        nobody may look through all of them for the sake of one file."""
         self._wanted_reserve = reserve
         self._reserve: list[int] = []
         self._refill()
@@ -119,7 +122,7 @@ class Descriptors:
 
     def opened(self, file: Resting) -> None:
         """``file`` is open, and has a descriptor."""
-        self._by_directory.setdefault(os.path.dirname(file.where), {})[file] = None
+        self._name(file)
         self.has(file)
 
     def closed(self, file: Resting) -> None:
@@ -127,19 +130,51 @@ class Descriptors:
         self._having.pop(file, None)
         self._forget(file)
 
+    def _name(self, file: Resting) -> None:
+        directory = os.path.dirname(file.where)
+        files = self._by_directory.get(directory)
+        if files is None:
+            files = self._by_directory[directory] = {}
+            while (parent := os.path.dirname(directory)) != directory:
+                siblings = self._below.setdefault(parent, {})
+                if directory in siblings:
+                    break
+                siblings[directory] = None
+                directory = parent
+        files[file] = None
+
     def _forget(self, file: Resting) -> None:
         directory = os.path.dirname(file.where)
         files = self._by_directory.get(directory)
-        if files is not None:
-            files.pop(file, None)
-            if not files:
-                del self._by_directory[directory]
+        if files is None:
+            return
+        files.pop(file, None)
+        if files:
+            return
+        del self._by_directory[directory]
+        while directory not in self._by_directory and directory not in self._below:
+            parent = os.path.dirname(directory)
+            siblings = self._below.get(parent)
+            if siblings is None or directory not in siblings:
+                return
+            del siblings[directory]
+            if siblings:
+                return
+            del self._below[parent]
+            directory = parent
+
+    def _directories(self, path: str) -> list[str]:
+        """Of the files that are open, those of ``path`` and below, if that is a directory."""
+        found = [path]
+        for directory in found:
+            found += self._below.get(directory, ())
+        return [directory for directory in found if directory in self._by_directory]
 
     def going(self, path: str) -> None:
         """A file is about to be unlinked or replaced, or a directory to be removed."""
         files = self._by_directory.get(os.path.dirname(path), {})
         gone = [file for file in files if file.where == path]
-        for directory in [d for d in self._by_directory if d == path or d.startswith(f"{path}/")]:
+        for directory in self._directories(path):
             gone += self._by_directory[directory]
         for file in gone:
             file.keep()
@@ -151,11 +186,11 @@ class Descriptors:
         moved = [file for file in files if file.where == old]
         for file in moved:
             self._move(file, new)
-        for directory in [d for d in self._by_directory if d == old or d.startswith(f"{old}/")]:
+        for directory in self._directories(old):
             for file in list(self._by_directory[directory]):
                 self._move(file, new + file.where[len(old) :])
 
     def _move(self, file: Resting, where: str) -> None:
         self._forget(file)
         file.where = where
-        self._by_directory.setdefault(os.path.dirname(where), {})[file] = None
+        self._name(file)

@@ -15,7 +15,7 @@ directory was lost, not new.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import trio
 
@@ -34,6 +34,10 @@ class KnownOffsets:
         self._disk = disk
         self._offsets: dict[Offsets, dict[PartitionKey, int]] = {which: {} for which in Offsets}
         self._written: dict[Offsets, dict[PartitionKey, int]] = {}
+        self._changes: dict[Offsets, int] = dict.fromkeys(Offsets, 0)
+        self._written_changes: dict[Offsets, int] = {}
+        """Up to which change each file was written. Counted, for to compare thousands of offsets
+        with each new log would cost more than all else that it takes to make one."""
         self._removed: dict[PartitionKey, int] = {}
         self._beside: dict[PartitionKey, Beside] = {}
         """As it is on disk."""
@@ -53,12 +57,17 @@ class KnownOffsets:
             self._offsets[which] = found
             if all(says == found for says in each):  # else the next writing mends it
                 self._written[which] = dict(found)
+                self._written_changes[which] = 0
         self.unreadable = tuple(unreadable)
         self._beside = await layout.read_beside(self._disk)
         self._removed = {key: each.removed_to for key, each in self._beside.items()}
         starts = {key: each.log_start for key, each in self._beside.items()}
-        known = layout.higher((self._offsets[Offsets.LOG_START], starts))
-        self._offsets[Offsets.LOG_START] = known or {}
+        known = layout.higher((self._offsets[Offsets.LOG_START], starts)) or {}
+        if known != self._offsets[Offsets.LOG_START]:
+            self._offsets[Offsets.LOG_START] = known
+            self._changes[Offsets.LOG_START] += 1
+        if self._stands_beside(self._offsets[Offsets.HIGH_WATERMARK]) != self._beside:
+            self._changes[Offsets.HIGH_WATERMARK] += 1
 
     @property
     def partitions(self) -> frozenset[PartitionKey]:
@@ -91,17 +100,18 @@ class KnownOffsets:
     async def begin(self, key: PartitionKey) -> None:
         """A partition is kept here from now on, in an empty log; what was known of a former one
         does not hold. Durable on return; calls at the same time share one writing."""
-        self._offsets[Offsets.RECOVERY][key] = 0
-        self._offsets[Offsets.HIGH_WATERMARK].pop(key, None)
+        self._take_over(Offsets.RECOVERY, {key: 0})
+        self._drop(Offsets.HIGH_WATERMARK, (key,))
         self._removed.pop(key, None)
+        self._changes[Offsets.HIGH_WATERMARK] += key in self._beside
         if key in self._beside:
             await self._write(Offsets.HIGH_WATERMARK)
         await self._write(Offsets.RECOVERY)
 
-    async def remove(self, key: PartitionKey) -> None:
-        """The partition is not kept here any more; durable on return."""
-        for offsets in self._offsets.values():
-            offsets.pop(key, None)
+    async def remove(self, keys: Collection[PartitionKey]) -> None:
+        """The partitions are not kept here any more; durable on return."""
+        for which in Offsets:
+            self._drop(which, keys)
         await self._write(Offsets.RECOVERY)
 
     async def write(self, which: Offsets, changed: Mapping[PartitionKey, int]) -> None:
@@ -109,7 +119,7 @@ class KnownOffsets:
         leaves its disk alone. Nothing new leaves even a lost file alone: it stays known as lost
         until this process hosts something, and so was heard by the controller."""
         if changed:
-            self._offsets[which].update(changed)
+            self._take_over(which, changed)
             await self._write(which)
             if which is Offsets.LOG_START and self._is_lower(changed):
                 await self._write(Offsets.HIGH_WATERMARK)
@@ -118,8 +128,23 @@ class KnownOffsets:
         self, changed: Mapping[PartitionKey, int], removed: Mapping[PartitionKey, int]
     ) -> None:
         """As :meth:`write`, with up to where compaction has removed something of each log."""
-        self._removed.update(removed)
+        if any(self._removed.get(key, 0) != offset for key, offset in removed.items()):
+            self._removed.update(removed)
+            self._changes[Offsets.HIGH_WATERMARK] += 1
         await self.write(Offsets.HIGH_WATERMARK, changed)
+
+    def _take_over(self, which: Offsets, changed: Mapping[PartitionKey, int]) -> None:
+        offsets = self._offsets[which]
+        if any(offsets.get(key) != offset for key, offset in changed.items()):
+            offsets.update(changed)
+            self._changes[which] += 1
+            if which is Offsets.LOG_START:  # which stands beside the high watermarks, too
+                self._changes[Offsets.HIGH_WATERMARK] += 1
+
+    def _drop(self, which: Offsets, keys: Iterable[PartitionKey]) -> None:
+        offsets = self._offsets[which]
+        gone = [key for key in keys if offsets.pop(key, None) is not None]
+        self._changes[which] += bool(gone)
 
     def _is_lower(self, starts: Mapping[PartitionKey, int]) -> bool:
         """Whether a log was begun anew below where ``hw.ckpt`` has it begin."""
@@ -129,17 +154,22 @@ class KnownOffsets:
 
     async def _write(self, which: Offsets) -> None:
         async with self._writing:
+            changes = self._changes[which]
+            if self._written_changes.get(which) == changes:
+                return
             offsets = dict(self._offsets[which])
             if which is Offsets.HIGH_WATERMARK:
                 await self._write_watermarks(offsets)
-            elif self._written.get(which) != offsets:
+            else:
                 await layout.write_offsets(self._disk, which, offsets)
-                self._written[which] = offsets
+            self._written[which] = offsets
+            self._written_changes[which] = changes
 
     async def _write_watermarks(self, watermarks: dict[PartitionKey, int]) -> None:
+        beside = self._stands_beside(watermarks)
+        await layout.write_watermarks(self._disk, watermarks, beside)
+        self._beside = beside
+
+    def _stands_beside(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, Beside]:
         starts = self._offsets[Offsets.LOG_START]
-        beside = {key: Beside(starts.get(key, 0), self.removed_to(key)) for key in watermarks}
-        if (self._written.get(Offsets.HIGH_WATERMARK), self._beside) != (watermarks, beside):
-            await layout.write_watermarks(self._disk, watermarks, beside)
-            self._written[Offsets.HIGH_WATERMARK] = watermarks
-            self._beside = beside
+        return {key: Beside(starts.get(key, 0), self.removed_to(key)) for key in keys}

@@ -199,6 +199,7 @@ async def _checkpoint_what_is_hosted(self: LogDirectory, watermarks: Mapping[Log
     for which in Offsets:
         await layout.write_offsets(self._disk, which, {})
         self._known._written[which] = {}
+        self._known._written_changes.pop(which, None)
     if marks._file is not None:
         marks._file.pwrite(bytes(len(marks._image)), 0)
         await self._disk.sync([marks._file])

@@ -367,7 +367,7 @@ async def test_what_expires_is_deleted_on_each_replica_by_itself(
         )
         node = cluster.nodes[leader.leader]
         assert len(leader.log.segments) > 3
-        node.manager.maintenance.enforce_retention()
+        await node.manager.maintenance.enforce_retention()
         start = leader.log_start_offset
         assert 0 < start < 9
         assert values(leader) == [b"x" * 400] * (9 - start)
@@ -385,7 +385,7 @@ async def test_retention_on_a_failing_disk_ends_the_node(
         leader = await cluster.written(RECORDS, replicas=1, segment_ms="60000")
         await trio.sleep(61)
         cluster.disks[0].fail_next("create", path=".log")
-        cluster.nodes[0].manager.maintenance.enforce_retention()
+        await cluster.nodes[0].manager.maintenance.enforce_retention()
         assert cluster.nodes[0].failures, "known before anybody writes"
         with pytest.raises(StorageError):
             await produce(leader, batch(b"refused"))
@@ -402,7 +402,7 @@ async def test_retention_on_a_full_disk_deletes_all_the_same(
         await trio.sleep(61)
         fill(cluster.disks[0])
         cluster.alter_topic("t", retention_ms="1000")
-        cluster.nodes[0].manager.maintenance.enforce_retention()
+        await cluster.nodes[0].manager.maintenance.enforce_retention()
         assert leader.log_start_offset == leader.log.segments[-1].base_offset > 0
         await cluster.wait(lambda: len(leader.log.segments) == 1)
         assert not cluster.nodes[0].failures
@@ -422,7 +422,7 @@ async def test_what_expired_before_a_restart_is_read_before_it_is_deleted(
         assert not log.segments[0].is_newest_proven
         await trio.sleep(61)
         cluster.alter_topic("t", retention_ms="1000")
-        node.manager.maintenance.enforce_retention()
+        await node.manager.maintenance.enforce_retention()
         assert log.log_start_offset == 0
         await trio.sleep(3600)  # maintenance's round, which reads and then deletes
         await cluster.wait(lambda: log.log_start_offset == log.log_end_offset)

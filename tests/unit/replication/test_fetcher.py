@@ -45,13 +45,18 @@ class Leader:
         self._network = network
         self._server = PeerServer(network.env(2), identity(2), SECRET)
         self._server.register_direct(PeerApi.REPLICA_FETCH, self._take)
+        self._server.register_direct(PeerApi.REPLICA_ACK, self._note)
         self._seen: list[tuple[Session, Frame]] = []
+        self.acks: list[ReplicaFetch] = []
 
     async def start(self, nursery: trio.Nursery) -> None:
         await nursery.start(self._server.run, await self._network.listen("h", PORT))
 
     def _take(self, session: Session, frame: Frame) -> None:
         self._seen.append((session, frame))
+
+    def _note(self, session: Session, frame: Frame) -> None:
+        self.acks.append(ReplicaFetch.unpack(frame.body))
 
     def requests(self) -> list[ReplicaFetch]:
         return [ReplicaFetch.unpack(frame.body) for _, frame in self._seen]
@@ -80,6 +85,11 @@ class Leader:
             for named in request.partitions
         )
         session.respond(frame, ReplicaFetched(request.nonce, told), records)
+
+    def answer_nothing(self, number: int) -> None:
+        """Answer request ``number``: there is no news of any partition."""
+        session, frame = self._seen[number]
+        session.respond(frame, ReplicaFetched(ReplicaFetch.unpack(frame.body).nonce, ()), b"")
 
 
 class Quiet(PartitionEvents[Partition]):
@@ -161,7 +171,14 @@ async def test_a_request_after_one_given_up_names_all_positions_anew(
     await trio.testing.wait_all_tasks_blocked()
     leader.answer(0)
     await trio.testing.wait_all_tasks_blocked()
-    # This one is parked at the leader when a second partition gives a reason to ask anew.
+    # This one is parked at the leader when a second partition is named for it.
+    follower.fetchers.follow(second)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(leader.requests()) == 2
+    assert [[each.partition for each in ack.partitions] for ack in leader.acks] == [[1]]
+    assert leader.acks[0].nonce == leader.requests()[1].nonce
+    # One that is no longer followed gives a reason to ask anew.
+    follower.fetchers.unfollow(second.key)
     follower.fetchers.follow(second)
     await trio.testing.wait_all_tasks_blocked()
 
@@ -198,3 +215,29 @@ async def test_a_replica_that_is_behind_asks_for_more_before_it_has_flushed(
     assert len(leader.requests()) == (2 if asks_at_once else 1)
     await trio.sleep(0.1)
     assert len(leader.requests()) == 2
+
+
+async def test_many_partitions_are_named_in_several_requests(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """So that no request keeps the leader's loop; none of them waits but the last."""
+    network = MemoryNetwork()
+    leader, follower = Leader(network), Follower(network)
+    await leader.start(nursery)
+    await follower.start(nursery)
+    for partition in [await follower.partition(number) for number in range(600)]:
+        follower.fetchers.follow(partition)
+    await trio.testing.wait_all_tasks_blocked()
+    for number in range(10):
+        if leader.requests()[-1].max_wait_ms > 0:
+            break
+        leader.answer_nothing(number)
+        await trio.testing.wait_all_tasks_blocked()
+    requests = leader.requests()
+    assert max(len(request.partitions) for request in requests) <= 250
+    first = max(n for n, request in enumerate(requests) if not request.incremental)
+    naming = requests[first:]
+    assert [request.max_wait_ms for request in naming[:-1]] == [0] * (len(naming) - 1)
+    assert naming[-1].max_wait_ms > 0
+    named = [each.partition for request in naming for each in request.partitions]
+    assert set(named) == set(range(600))

@@ -206,7 +206,7 @@ async def test_a_stray_that_cannot_be_deleted_stays(tmp_path: Path) -> None:
             raise OSError(errno.EUCLEAN, os.strerror(errno.EUCLEAN), path)
 
         world.disk.remove_tree = stuck  # type: ignore[method-assign]
-        await world.directory.retire(opened.logs[key(0)], delete=True)
+        await world.directory.retire([opened.logs[key(0)]], delete=True)
         (stray,) = await layout.list_strays(world.disk)
         assert stray.identity == PartitionIdentity(TOPIC, "orders", 0)
 

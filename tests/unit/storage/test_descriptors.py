@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import structlog  # a node has it loaded when descriptors run out
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paceline_node.app.descriptor_limits import shares
 from paceline_node.env import is_full
@@ -202,3 +204,57 @@ def test_who_gets_how_many() -> None:
         assert given.files <= max(16, for_clients // 3)
         assert given.per_listener <= max(1, for_clients * 3 // 4)
         assert given.per_listener <= limits.connections
+
+
+class Named:
+    """A file of which only the name matters."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.used = False
+        self.kept = 0
+
+    def rest(self) -> bool:
+        return False
+
+    def keep(self) -> None:
+        self.kept += 1
+
+
+_PARTS = st.lists(st.sampled_from("abc"), min_size=1, max_size=4)
+_STEPS = st.lists(
+    st.tuples(st.sampled_from(("open", "close", "going", "renamed")), _PARTS, _PARTS), max_size=40
+)
+
+
+@given(_STEPS)
+def test_names_are_found_wherever_they_are(steps: list[tuple[str, list[str], list[str]]]) -> None:
+    """Whatever was opened, closed, renamed and removed before: exactly the files at a path and
+    below it are told that they go, or move."""
+    cache = Descriptors(1000)
+    files: list[Named] = []
+
+    def below(path: str) -> list[Named]:
+        return [f for f in files if f.where == path or f.where.startswith(f"{path}/")]
+
+    for kind, parts, others in steps:
+        path, other = "/" + "/".join(parts), "/" + "/".join(others)
+        if kind == "open":
+            files.append(Named(path))
+            cache.opened(files[-1])
+        elif kind == "close":
+            for file in [file for file in files if file.where == path]:
+                files.remove(file)
+                cache.closed(file)
+        elif kind == "going":
+            expected = {id(file): file.kept + (file in below(path)) for file in files}
+            cache.going(path)
+            assert {id(file): file.kept for file in files} == expected
+            files = [file for file in files if file not in below(path)]
+        elif not (other + "/").startswith(path + "/"):
+            moved = [(file, other + file.where[len(path) :]) for file in below(path)]
+            cache.renamed(path, other)
+            assert all(file.where == where for file, where in moved)
+    for file in files:
+        cache.closed(file)
+    assert cache._by_directory == cache._below == {}

@@ -198,7 +198,7 @@ class StatusService:
 
     def reporting(self) -> Work[StatusReply]:
         """The same, for another node, which has judged for whom."""
-        node, hosted = self._node_id, self._table.hosted
+        node, hosted = self._node_id, self._table.partitions
         hurt: list[Partition] = []
         leading = 0
         for start in range(0, len(hosted), _LOOKED_AT_AT_A_TIME):
