@@ -316,7 +316,7 @@ def alter_topic(request: AlterTopic, context: Context) -> Outcome:
             configs.pop(key, None)
         else:
             configs[key] = value
-    factor = topic.replication_factor
+    factor = _factor(topic)
     configs.setdefault(MIN_INSYNC_REPLICAS, str(min(context.settings.default_min_isr, factor)))
     topic_config.validate(configs, replication_factor=factor)
     _check_kind(topic.kind, configs)
@@ -326,6 +326,13 @@ def alter_topic(request: AlterTopic, context: Context) -> Outcome:
             draft.add(Config("topic", topic.name, key, configs.get(key)))
     apply_min_isr(draft, topic, topic_config.min_insync_replicas(configs))
     return replace(_done(tuple(draft.records)), unfinished=draft.unfinished)
+
+
+def _factor(topic: TopicImage) -> int:
+    """How many replicas each of a topic's partitions has, at least, or would have on enough nodes:
+    moves may have given all of them more than the topic was made with."""
+    slots = [partition.slots for partition in topic.partitions.values()]
+    return max(topic.replication_factor, min(slots, default=0))
 
 
 def apply_min_isr(draft: Draft, topic: TopicImage, configured: int) -> None:

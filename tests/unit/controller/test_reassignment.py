@@ -6,6 +6,7 @@ import pytest
 
 from paceline.errors import (
     ErrorCode,
+    InvalidConfig,
     InvalidReplicationFactor,
     InvalidRequest,
     NoReassignmentInProgress,
@@ -43,6 +44,22 @@ def test_grows_first_and_shrinks_when_the_new_ones_are_in() -> None:
     assert (partition.replicas, partition.isr) == ((3, 4, 0), (3, 4, 0))
     assert (partition.adding, partition.removing) == ((), ())
     assert (partition.leader, partition.leader_epoch) == (0, epoch + 1)
+    check_image(bench.image)
+
+
+def test_a_topic_that_has_grown_may_demand_more_replicas_in_sync() -> None:
+    """Else what was made with one replica could never be made safe."""
+    bench = Bench()
+    bench.start(0, 1, 2)
+    bench.create(partitions=2, factor=1)
+    with pytest.raises(InvalidConfig, match="the replication factor is 1"):
+        bench.ask(AlterTopic("orders", {"min.insync.replicas": "2"}))
+    move(bench, 0, 1, 2)
+    with pytest.raises(InvalidConfig, match="the replication factor is 1"):
+        bench.ask(AlterTopic("orders", {"min.insync.replicas": "2"}))
+    second = tuple(NodeId(node) for node in (1, 0, 2))
+    bench.ask(ReassignPartition("orders", 1, second))
+    bench.ask(AlterTopic("orders", {"min.insync.replicas": "2"}))
     check_image(bench.image)
 
 
