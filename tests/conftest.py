@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 # No test judges a time (paceline_cluster/DESIGN 4): a busy machine generates and runs examples
@@ -18,6 +19,19 @@ settings.register_profile(
     "search", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=1000
 )
 settings.load_profile("paceline")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[object]:
+    """Whoever captures logs leaves them configured, and a cluster that keeps its nodes' logs to
+    itself, where nobody has configured any, would print them in the next test."""
+    before = structlog.get_config() if structlog.is_configured() else None
+    try:
+        return (yield)
+    finally:
+        structlog.reset_defaults()
+        if before is not None:
+            structlog.configure(**before)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,13 +16,6 @@ from paceline_node.observe.logs import configure_logs
 from paceline_node.observe.watchdog import INTERVAL_S, LoopWatchdog
 
 
-@pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
-
-
 @pytest.fixture
 def out(tmp_path: Path) -> Iterator[TextIO]:
     with (tmp_path / "log").open("w+") as file:
