@@ -94,7 +94,7 @@ def make(cluster: Cluster, partitions: int) -> None:
     wait_until("healthy", lambda: is_healthy(cluster), timeout_s=PATIENCE_S, every_s=1)
 
 
-def story(cluster: Cluster, partitions: int) -> None:
+def story(cluster: Cluster, partitions: int, loops: Loops) -> None:
     def whole() -> None:
         wait_until("healthy", lambda: is_healthy(cluster), timeout_s=PATIENCE_S, every_s=0.5)
 
@@ -103,10 +103,12 @@ def story(cluster: Cluster, partitions: int) -> None:
 
     with step(f"{partitions:,} partitions made, two replicas of each in sync"):
         make(cluster, partitions)
+        loops.look()
     with step("min.insync.replicas lowered, retention changed"):
         cluster.run("topic", "alter", WIDE, "--config", "min.insync.replicas=1")
         cluster.run("topic", "alter", WIDE, "--config", "retention.ms=86400000")
         whole()
+        loops.look()
     with step("a node killed, and all its partitions led by others"):
         cluster.run("node", "kill", "2")
         wait_until("led by others", led, timeout_s=PATIENCE_S)
@@ -114,9 +116,11 @@ def story(cluster: Cluster, partitions: int) -> None:
         patience = ("--timeout", "600")
         cluster.run("up", "--detach", "--dir", str(cluster.dir), *patience, timeout_s=700)
         whole()
+        loops.look()
     with step("the topic deleted, and its directories gone"):
         cluster.run("topic", "delete", WIDE, "--yes")
         wait_until("gone", lambda: not directories(cluster), timeout_s=PATIENCE_S, every_s=0.5)
+        loops.look()
 
 
 @click.command()
@@ -131,8 +135,7 @@ def main(partitions: int) -> None:
         loops = Loops(cluster)
         host, port = cluster.address(0, "native")
         with Writer(f"{host}:{port}") as writer:
-            story(cluster, partitions)
-            loops.look()
+            story(cluster, partitions, loops)
         click.echo(
             f"producer: {writer.count:,} records, longest wait {writer.longest_s * 1000:.0f} ms"
         )
