@@ -203,6 +203,9 @@ class Broker:
         Raises StorageError, and what makes a registration impossible.
         """
         boot = self._boot
+        known_syncs = incarnation.known_syncs(
+            boot.previous, self._metadata.store_on_disk.noted_syncs
+        )
         clean = boot.verdict is Verdict.TRUSTED and (boot.previous or _UNKNOWN).clean
         try:
             opened = await self.replicas.open_logs(
@@ -210,6 +213,7 @@ class Broker:
                 disk_failed=boot.disk_failed,
                 same_boot=boot.same_boot,
                 acked_unsynced=boot.acked_unsynced,
+                known_syncs=known_syncs,
             )
             await self._groups.open(opened)
         except OSError as error:
@@ -231,6 +235,8 @@ class Broker:
         broker_epoch = await lifecycle.register(refs(opened.damaged))
         if opened.list_is_lost:
             await self._report_absent(opened, broker_epoch)
+        marks = self.replicas.directory.marks
+        await marks.count_from(known_syncs, self._metadata.store_on_disk.note_syncs)
         floor = self.replicas.table.weakest_flush_mode()
         await self._incarnation.write(
             incarnation.registered(
@@ -239,6 +245,7 @@ class Broker:
                 boot_id=boot.boot_id,
                 flush_floor=floor,
                 metadata=self._metadata.witness(),
+                syncs=marks.noted_syncs,
             )
         )
         self.replicas.registered(broker_epoch, floor)
@@ -423,7 +430,11 @@ class Broker:
             try:
                 await self.replicas.close()
                 await self._incarnation.write(
-                    incarnation.stopped(self._incarnation.current, self._metadata.witness())
+                    incarnation.stopped(
+                        self._incarnation.current,
+                        self._metadata.witness(),
+                        syncs=self.replicas.directory.marks.noted_syncs,
+                    )
                 )
             except OSError as error:
                 if not is_full(error):

@@ -19,6 +19,15 @@ The vote is -1 for none. Everything up to ``committed`` is committed, and durabl
 may have it replaced (RAFT 2.7). Earlier versions wrote zeros there. It costs no sync of its own:
 after a kill the page cache has it; for a power cut it rides in one of :data:`RIDE` syncs of the
 log. An older one says less and nothing wrong, as does one that is missing or rotten.
+
+A second slot says how far the files of the logs, which know nothing of all this, had counted their
+syncs (storage/DESIGN 6.2); zeros behind the CRC. News of it rides in the next sync of the log.
+Earlier versions do not read it::
+
+    64           72        76
+    +------------+---------+--
+    | i64 syncs  | u32 crc |
+    +------------+---------+--
 """
 
 from __future__ import annotations
@@ -43,6 +52,7 @@ _CRC = struct.Struct(">I")
 _COMMITTED = struct.Struct(">q")
 _COMMITTED_AT = _SLOT.size + _CRC.size
 _SLOT_BYTES = 64
+_SYNCS = struct.Struct(">q")
 _NO_VOTE = (-1, bytes(16))
 
 
@@ -78,11 +88,14 @@ class Promised(NamedTuple):
 class PromiseMark:
     """The file. Errors of the disk leave an older mark: who needs the disk meets them himself."""
 
-    def __init__(self, file: File, found: Promised | None) -> None:
+    def __init__(self, file: File, found: Promised | None, syncs: int = 0) -> None:
         self._file = file
         self.found = found
+        self.syncs = syncs
+        """How many syncs the files of the logs had counted; 0: not known."""
         self._written = found
         self._appends = 0
+        self._has_news = False
 
     @classmethod
     async def open(cls, disk: Disk, path: str) -> Self:
@@ -96,7 +109,8 @@ class PromiseMark:
             make_way(disk, name)
             file = disk.create(name)
             await disk.fsync_dir(checkpoint.parent(path))
-        return cls(file, _decode(await Salvage(file).read(min(file.size(), _SLOT_BYTES), 0)))
+        slots = await Salvage(file).read(min(file.size(), 2 * _SLOT_BYTES), 0)
+        return cls(file, _decode(slots[:_SLOT_BYTES]), _decode_syncs(slots[_SLOT_BYTES:]))
 
     def write(self, promised: Promised) -> None:
         """All that is durable now."""
@@ -106,10 +120,22 @@ class PromiseMark:
             self._file.pwrite(_encode(promised), 0)
             self._written = promised
 
+    def note_syncs(self, syncs: int) -> None:
+        """So many are durable in the files of the logs."""
+        self.syncs = syncs
+        body = _SYNCS.pack(syncs)
+        content = (body + _CRC.pack(crc32c(body))).ljust(_SLOT_BYTES, b"\0")
+        with contextlib.suppress(OSError):
+            self._file.pwrite(content, _SLOT_BYTES)
+            self._has_news = True
+
     def to_ride(self) -> list[File]:
         """The files to add to a sync of the log that starts now: none, or this one."""
         self._appends += 1
-        return [] if self._appends % RIDE else [self._file]
+        if self._appends % RIDE and not self._has_news:
+            return []
+        self._has_news = False
+        return [self._file]
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -133,6 +159,16 @@ def _decode(slot: bytes) -> Promised | None:
     term, segment, synced, node, directory = _SLOT.unpack(body)
     vote = None if node == _NO_VOTE[0] else MemberId(NodeId(node), directory)
     return Promised(HardState(term, vote), segment, synced, _committed(slot))
+
+
+def _decode_syncs(slot: bytes) -> int:
+    if len(slot) < _SLOT_BYTES:
+        return 0
+    body = slot[: _SYNCS.size]
+    if _CRC.unpack_from(slot, _SYNCS.size) != (crc32c(body),):
+        return 0
+    (syncs,) = _SYNCS.unpack(body)
+    return max(0, int(syncs))
 
 
 def _committed(slot: bytes) -> int:

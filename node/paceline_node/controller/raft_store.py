@@ -227,6 +227,15 @@ class RaftStore:
         self.durable_index = self._last[0]
         self._promised()
 
+    @property
+    def noted_syncs(self) -> int:
+        """How many syncs of the logs' files were noted here (storage/DESIGN 6.2)."""
+        return self._mark.syncs
+
+    def note_syncs(self, syncs: int) -> None:
+        """Note that so many are durable; never fails, for it may be lower than it could be."""
+        self._mark.note_syncs(syncs)
+
     def close(self) -> None:
         self._mark.close()
         self._close_active()

@@ -83,6 +83,9 @@ class LogDirectory:
         self._disk = env.disk
         self._known = KnownOffsets(env.disk)
         self.marks = DurableMarks(env.disk)
+        self.known_syncs = 0
+        """What lies elsewhere says that the marks counted so many (storage/DESIGN 6.2); 0: it says
+        nothing."""
         self._log = structlog.get_logger(component="logs")
 
     async def open_all(
@@ -281,6 +284,12 @@ class LogDirectory:
     def _doubts(self, logs: Mapping[PartitionKey, Log], unmarked: list[str]) -> tuple[str, ...]:
         lost = [which.value for which in self._known.unreadable if which in DECISIVE]
         doubts = [f"{name} is missing or rotten" for name in lost]
+        if self.marks.syncs < self.known_syncs:
+            doubts.append(
+                f"the logs are an older copy of themselves: {MARKS} counts {self.marks.syncs} "
+                f"syncs, and {self.known_syncs} are known beside them; what they hold "
+                "counts when they have caught up"
+            )
         if unmarked:
             doubts.append(
                 f"{MARKS} is missing, rotten, or lacks {min(unmarked)} "

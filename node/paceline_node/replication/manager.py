@@ -257,12 +257,14 @@ class ReplicaManager:
         disk_failed: bool = False,
         same_boot: bool = False,
         acked_unsynced: bool = False,
+        known_syncs: int = 0,
     ) -> OpenedLogs:
         """Open and recover all logs; what is damaged must be named when registering.
 
-        The flags say how the process before ended, as :meth:`LogDirectory.open_all`. Raises
-        OSError.
+        The flags say how the process before ended, as :meth:`LogDirectory.open_all`;
+        ``known_syncs`` is as there. Raises OSError.
         """
+        self.directory.known_syncs = known_syncs
         opened = await self.table.open_logs(
             clean=clean,
             disk_failed=disk_failed,

@@ -30,13 +30,23 @@ A slot is written within one sector, so a power cut leaves an old or the new one
 a slot that is not whole, means "not known": then the recovery point has to do. But a log may have
 lost whole batches above that point without a trace, so such a start is not trusted
 (``log_directory.py``), unless the process before stopped in an orderly way.
+
+One slot is not a log's: it counts the syncs that the marks rode in (DESIGN 6.2)::
+
+     0               16          20                 28                        60
+    +---------------+-----------+------------------+--------------------------+-----+
+    | _COUNTS       | zeros     | i64 syncs        | zeros                    | u32 |
+    |               |           |                  |                          | crc |
+    +---------------+-----------+------------------+--------------------------+-----+
+
+Earlier versions find no whole mark in it, and empty it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from uuid import UUID
 
 from paceline.types import TopicId
@@ -55,6 +65,8 @@ RIDE_S = 0.25
 _SLOT = struct.Struct(">16sIqiq")
 _CRC = struct.Struct(">I")
 _FINGERPRINT = struct.Struct(">IIII")
+_COUNT = struct.Struct(">16s4xq32x")
+_COUNTS = b"syncs so far\0\0\0\0"
 _SLOT_BYTES = 64
 _RUN = 64  # slots: a page
 
@@ -87,6 +99,10 @@ class LogMark:
         self._marks.change(self, self._slot)
 
 
+def _unnoted(syncs: int) -> None:
+    """Nobody notes it."""
+
+
 class DurableMarks:
     """The file, its image in memory, and who has which slot."""
 
@@ -107,6 +123,12 @@ class DurableMarks:
         self._rode_at = float("-inf")
         self.was_missing = False
         """Whether there was no file when it was opened."""
+        self.syncs = 0
+        """How many syncs the file says that it rode in; 0: it says nothing."""
+        self._count_slot: int | None = None
+        self._counting = False
+        self._written_syncs = self.noted_syncs = self._riding = 0
+        self._note: Callable[[int], None] = _unnoted
 
     async def open(self) -> dict[PartitionKey, Marked]:
         """Open or make the file; the marks that it holds. What cannot be read, or has rotted, is
@@ -122,6 +144,9 @@ class DurableMarks:
         self._image = bytearray(await Salvage(self._file).read(size, 0) if size else b"")
         found: dict[PartitionKey, Marked] = {}
         for slot in range(len(self._image) // _SLOT_BYTES):
+            if self._count_slot is None and (syncs := self._read_count(slot)):
+                self._count_slot, self.syncs = slot, syncs
+                continue
             read = self._read(slot)
             if read is None or read[0] in found:
                 self._empty(slot)
@@ -129,6 +154,7 @@ class DurableMarks:
             key, found[key] = read
             self._slots[key] = slot
             self._keys[slot] = key
+        self._written_syncs = self.syncs
         self.flush()
         return found
 
@@ -136,12 +162,14 @@ class DurableMarks:
         """The mark of a log that was just opened or made, durable as far as ``told``."""
         slot = self._slots.get(key)
         if slot is None:
-            slot = self._free.pop() if self._free else len(self._image) // _SLOT_BYTES
-            self._slots[key] = slot
+            slot = self._slots[key] = self._new_slot()
             self._keys[slot] = key
         mark = self._owners[slot] = LogMark(self, slot, told)
         self.change(mark, slot)
         return mark
+
+    def _new_slot(self) -> int:
+        return self._free.pop() if self._free else len(self._image) // _SLOT_BYTES
 
     def forget(self, keys: Iterable[PartitionKey]) -> None:
         """These partitions are not kept here any more; written at once, as what is lowered."""
@@ -168,12 +196,38 @@ class DurableMarks:
         body = _SLOT.pack(key[0].bytes, key[1], told.offset, told.epoch, told.epoch_start)
         body += _CRC.pack(crc32c(body))
         body += _FINGERPRINT.pack(*told.fingerprint)
+        self._fill(slot, (body + _CRC.pack(crc32c(body))).ljust(_SLOT_BYTES, b"\0"))
+
+    def _fill(self, slot: int, content: bytes) -> None:
         start = slot * _SLOT_BYTES
         if start == len(self._image):
             self._image.extend(bytes(_SLOT_BYTES))
-        slot_bytes = (body + _CRC.pack(crc32c(body))).ljust(_SLOT_BYTES, b"\0")
-        self._image[start : start + _SLOT_BYTES] = slot_bytes
+        self._image[start : start + _SLOT_BYTES] = content
         self._dirty.add(slot)
+
+    async def count_from(self, at_least: int, note: Callable[[int], None]) -> None:
+        """Count each sync that the marks ride in from now on, and have it noted elsewhere when it
+        has succeeded; the first one at once, so what is noted there is of this file. Where more
+        are known it is an older copy, and goes on from there. Raises OSError."""
+        self._counting, self._note = True, note
+        self.syncs = max(self.syncs, at_least)
+        self._unsynced = True
+        await self.sync()
+
+    def _count(self) -> None:
+        """A sync is about to begin: what it covers is newer than a file that does not count it."""
+        if self._count_slot is None:
+            self._count_slot = self._new_slot()
+        self.syncs += 1
+        body = _COUNT.pack(_COUNTS, self.syncs)
+        self._fill(self._count_slot, body + _CRC.pack(crc32c(body)))
+        self.flush()
+
+    def _succeeded(self, syncs: int) -> None:
+        """A sync that covered this count has. Noted is never more than is durable here."""
+        if syncs > self.noted_syncs:
+            self.noted_syncs = syncs
+            self._note(syncs)
 
     def lowered(self) -> None:
         """A mark fell: write it now, and let it ride in the next sync."""
@@ -190,29 +244,48 @@ class DurableMarks:
                 low, high = first * _SLOT_BYTES, (last + 1) * _SLOT_BYTES
                 self._file.pwrite(bytes(self._image[low:high]), low)
             self._dirty.clear()
+            self._written_syncs = self.syncs
         self._unsynced = True
 
     def to_ride(self, now: float) -> list[File]:
         """The files to add to a group's sync that starts now: none, or this one."""
         due = self._urgent or now - self._rode_at >= RIDE_S
-        if self._file is None or not self._unsynced or not due:
+        if self._file is None or not (self._unsynced or self._counting) or not due:
             return []
+        if self._counting:
+            self._count()
+            self._riding = self._written_syncs
         self._rode_at = now
         self._unsynced = self._urgent = False
         return [self._file]
 
+    def rode(self) -> None:
+        """The sync of the group has succeeded."""
+        self._succeeded(self._riding)
+
     async def sync(self) -> None:
         """Write and sync them outside a group. Raises OSError."""
         self.flush()
-        if self._file is not None and self._unsynced:
-            self._unsynced = self._urgent = self.begins_term = False
-            await self._disk.sync([self._file])
+        if self._file is None or not self._unsynced:
+            return
+        if self._counting:
+            self._count()
+        syncs = self._written_syncs
+        self._unsynced = self._urgent = self.begins_term = False
+        await self._disk.sync([self._file])
+        self._succeeded(syncs)
 
     def close(self) -> None:
         """Close the file; idempotent."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _read_count(self, slot: int) -> int:
+        content = bytes(self._image[slot * _SLOT_BYTES : (slot + 1) * _SLOT_BYTES])
+        name, syncs = _COUNT.unpack_from(content)
+        is_whole = name == _COUNTS and syncs > 0 and _holds(content, _COUNT.size)
+        return int(syncs) if is_whole else 0
 
     def _read(self, slot: int) -> tuple[PartitionKey, Marked] | None:
         start = slot * _SLOT_BYTES

@@ -161,6 +161,8 @@ class Flusher:
         if self._marks is not None and files:
             files += self._marks.to_ride(self._env.now())
         await disk.sync(files)
+        if self._marks is not None:
+            self._marks.rode()
         for log, ticket in group:
             if ticket.directory is None:
                 continue

@@ -6,10 +6,11 @@
     msgpack [boot_seq, broker_epoch, boot_id, clean, tainted, flush_floor (0 strongest .. 3),
              node (cluster id and node id, 20 bytes),
              directory id (16 bytes), metadata offset,
-             directory id (16 bytes), metadata offset found]
+             directory id (16 bytes), metadata offset found,
+             syncs]
 
-Versions before named no node, no metadata, and not what was found. Another node's file says nothing
-of this one: it is as if missing.
+Versions before named no node, no metadata, not what was found, and no syncs. Another node's file
+says nothing of this one: it is as if missing.
 
 The decision is pure. Its life in a process:
 
@@ -86,6 +87,8 @@ class Incarnation:
     flush_floor: FlushMode = FlushMode.GROUP
     metadata: Witness = NO_WITNESS
     found: Witness = NO_WITNESS
+    syncs: int = -1
+    """What ``durable.marks`` counted, at least (DESIGN 6.2); -1: the process did not count."""
 
     @property
     def trusted(self) -> bool:
@@ -122,6 +125,15 @@ def judge(previous: Incarnation | None, boot_id: str) -> Verdict:
     if previous.flush_floor.counts_durable:
         return Verdict.UNDECIDED
     return Verdict.UNTRUSTED
+
+
+def known_syncs(previous: Incarnation | None, noted: int) -> int:
+    """How many syncs of the logs' files are known to have succeeded, by what does not lie among
+    them: this file, and what was ``noted`` beside the metadata. 0: nothing is known, as where the
+    process before did not count. Files that count fewer are an older copy (DESIGN 6.2)."""
+    if previous is None or previous.syncs < 0:
+        return 0
+    return max(previous.syncs, noted)
 
 
 def resolve(verdict: Verdict, *, reached_durable_mark: bool) -> Verdict:
@@ -170,6 +182,7 @@ def registered(
     boot_id: str,
     flush_floor: FlushMode,
     metadata: Witness = NO_WITNESS,
+    syncs: int = 0,
 ) -> Incarnation:
     """The state to write after the controller accepted this process. ``flush_floor`` is the
     weakest mode of any topic it hosts."""
@@ -180,6 +193,7 @@ def registered(
         flush_floor=flush_floor,
         metadata=metadata,
         found=NO_WITNESS,
+        syncs=syncs,
         tainted=False,
         clean=False,
     )
@@ -191,9 +205,10 @@ def lowered(current: Incarnation, flush_floor: FlushMode) -> Incarnation:
     return replace(current, flush_floor=flush_floor)
 
 
-def stopped(current: Incarnation, metadata: Witness = NO_WITNESS) -> Incarnation:
+def stopped(current: Incarnation, metadata: Witness = NO_WITNESS, *, syncs: int = 0) -> Incarnation:
     """The state to write when every log is flushed and closed."""
-    return replace(current, clean=True, metadata=metadata)
+    syncs = current.syncs if current.syncs < 0 else max(current.syncs, syncs)
+    return replace(current, clean=True, metadata=metadata, syncs=syncs)
 
 
 def mark_failed(disk: Disk) -> None:
@@ -237,6 +252,7 @@ async def write(disk: Disk, incarnation: Incarnation, node: bytes = ANY_NODE) ->
             incarnation.metadata.offset,
             incarnation.found.directory,
             incarnation.found.offset,
+            incarnation.syncs,
         ]
     )
     await checkpoint.write(disk, NAME, checkpoint.Kind.INCARNATION, payload)
@@ -259,6 +275,7 @@ def _unpack(payload: bytes, node: bytes) -> Incarnation:
             raise ValueError("it is another node's")
         metadata = Witness(bytes(more[1]), int(more[2])) if len(more) > 1 else NO_WITNESS
         found = Witness(bytes(more[3]), int(more[4])) if len(more) > 3 else NO_WITNESS
+        syncs = int(more[5]) if len(more) > 5 else -1
         return Incarnation(
             boot_seq=int(boot_seq),
             broker_epoch=BrokerEpoch(int(broker_epoch)),
@@ -268,6 +285,7 @@ def _unpack(payload: bytes, node: bytes) -> Incarnation:
             flush_floor=FlushMode.of_weakness(floor),
             metadata=metadata,
             found=found,
+            syncs=syncs,
         )
     except (IndexError, TypeError, ValueError, msgpack.UnpackException) as error:
         raise CorruptMessage(f"{NAME}: {error}") from None

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 import trio
 import trio.testing
+from structlog.testing import capture_logs
 
 from paceline.types import NO_NODE, BrokerEpoch, NodeId
 from paceline.wire.native.admin import CreateTopic, TopicCreated
@@ -45,6 +46,18 @@ def _put_back(disk: MemoryDisk, backup: MemoryDisk, *names: str) -> None:
         if path.partition("/")[0] in names:
             disk.mkdir(above)
             disk.create(path).append([node.content])
+
+
+def _put_back_data(disk: MemoryDisk, backup: MemoryDisk) -> None:
+    """Have the logs as they were, and all that is written down of them beside them."""
+    paths = {path for each in (disk, backup) for path, _ in each.files()}
+    tops = {path.partition("/")[0] for path in paths}
+    _put_back(disk, backup, *(tops - {"incarnation", "LOCK"} - _beside(tops)))
+
+
+def _beside(tops: set[str]) -> set[str]:
+    """What is of the metadata, and who the node is."""
+    return {name for name in tops if name.startswith(("metadata", "meta."))}
 
 
 async def _write(nodes: Cluster, first: int, end: int) -> None:
@@ -250,6 +263,58 @@ async def test_an_older_copy_of_a_disk_does_not_lead_while_the_whole_one_is_away
         async with nodes.v1(await nodes.leader("orders", 0)) as client:
             shown = await client.ok("CONSUME", "orders 0 0 max=100")
         assert shown["messages"] == ",".join(f"{n}:{n}" for n in range(40))
+
+
+@pytest.mark.parametrize("ends_early", [False, True], ids=["at once", "in its second start"])
+async def test_older_logs_beside_new_metadata_do_not_lead_while_the_whole_ones_are_away(
+    tmp_path, ends_early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a node keeps of its logs is of some time ago, and agrees; its metadata are new."""
+    async with cluster(tmp_path) as nodes:
+        async with NativeConnection(nodes.up[0].addresses["native"]) as connection:
+            wish = CreateTopic("orders", 1, 3, {"min.insync.replicas": "2"})
+            await connection.call(NativeApi.CREATE_TOPIC, wish, TopicCreated)
+        await nodes.in_sync("orders", 0, 0, 1, 2)
+        await _write(nodes, 0, 20)
+        whole = await nodes.leader("orders", 0)
+        old, third = (number for number in range(3) if number != whole)
+        backup = _backup(nodes, old)
+        copied_at = _image(nodes, old).offset
+
+        async def is_outlived() -> bool:
+            return _image(nodes, old).durable_offsets.get(NodeId(old), -1) > copied_at
+
+        await nodes.wait_for("some time has passed", is_outlived)
+        await nodes.crash(third)
+        await nodes.in_sync("orders", 0, whole, old)
+        await _write(nodes, 20, 40)
+        noted = _image(nodes, old).offset
+        await nodes.crash(whole, old)
+        _put_back_data(_disks(nodes)[old], backup)
+        if ends_early:
+            await _hears_of_newer_metadata(nodes, old, -1, monkeypatch)
+
+        async def is_alone() -> bool:
+            brokers = _image(nodes, third).brokers
+            return brokers[NodeId(whole)].fenced and not brokers[NodeId(old)].fenced
+
+        with capture_logs() as logs:
+            await nodes.start_all((old, third))
+        await nodes.wait_for("the whole one is known to be away", is_alone)
+        assert _image(nodes, third).offset >= noted
+        assert not _image(nodes, third).brokers[NodeId(old)].trusted
+        assert _image(nodes, third).partition("orders", 0).leader == NO_NODE
+        told = [each for each in logs if "what the logs must hold" in each["event"]]
+        assert any("older copy" in reason for each in told for reason in each["reasons"])
+        await nodes.start(whole)
+        await nodes.in_sync("orders", 0, 0, 1, 2)
+        async with nodes.v1(await nodes.leader("orders", 0)) as client:
+            shown = await client.ok("CONSUME", "orders 0 0 max=100")
+        assert shown["messages"] == ",".join(f"{n}:{n}" for n in range(40))
+        await nodes.crash(0, 1, 2)
+        await nodes.start_all((0, 1, 2))
+        await nodes.in_sync("orders", 0, 0, 1, 2)
+        assert all(each.trusted for each in _image(nodes, old).brokers.values())
 
 
 async def test_what_an_old_copy_wrote_alone_makes_it_no_longer_than_the_whole_one(tmp_path) -> None:

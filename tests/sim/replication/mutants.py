@@ -22,6 +22,7 @@ from paceline_cluster.sim.replicas.runs import (
     AGED,
     AGED_ALONE,
     AGED_APART,
+    AGED_DATA,
     LOSSY_SMALL,
     MIN_ISR,
     MIXED,
@@ -316,6 +317,7 @@ def _broker_epoch_of_member_unchecked() -> Iterator[None]:
 
 
 _OLD_COPIES_TRUSTED = _set(registration, "_is_outdated", lambda request, image: False)
+_OLD_DATA_TRUSTED = _set(incarnation, "known_syncs", lambda previous, noted: 0)
 
 
 def _although_trusted(patch: Patch) -> Patch:
@@ -423,6 +425,7 @@ MIDDLE = (
     ),
     Mutant("longer logs cut", AGED, 100, _obeys(FetchOutcome.LONGER), seed=59),
     Mutant("older copies of a disk trusted", AGED_APART, 100, _OLD_COPIES_TRUSTED, seed=20),
+    Mutant("old data not noticed", AGED_DATA, 100, _OLD_DATA_TRUSTED, seed=19),
     Mutant(
         "former unconfirmed terms count",
         AGED_ALONE,

@@ -233,3 +233,26 @@ async def _admitted(cluster: Cluster, number: int, *, learners: int) -> None:
         return number in known and len(leader.live.learners) == learners
 
     await cluster.until(is_so)
+
+
+async def test_the_mark_holds_the_syncs_of_the_logs_beside_the_promises() -> None:
+    disk = MemoryDisk()
+    mark = await PromiseMark.open(disk, PATH)
+    mark.write(PROMISED)
+    mark.note_syncs(9)
+    assert mark.to_ride(), "news rides at once"
+    assert not mark.to_ride()
+    mark.close()
+    whole = disk.content(mark_of(PATH))
+    for place in range(len(whole)):
+        disk.overwrite(
+            mark_of(PATH), whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+        )
+        mark = await PromiseMark.open(disk, PATH)
+        mark.close()
+        assert mark.syncs == (0 if 64 <= place < 76 else 9)
+        assert (mark.found == PROMISED) == (place >= 60)
+    disk.overwrite(mark_of(PATH), whole[:64])
+    mark = await PromiseMark.open(disk, PATH)
+    mark.close()
+    assert (mark.found, mark.syncs) == (PROMISED, 0)

@@ -219,3 +219,104 @@ async def test_a_mark_that_cannot_be_written_stays_older_than_the_truth() -> Non
     assert await DurableMarks(disk).open() == {key(0): at(3)}
     marks.close()
     marks.flush()  # nothing to write to
+
+
+# --- the count of syncs ---------------------------------------------------------------------------
+
+
+async def counting(disk: MemoryDisk, noted: list[int]) -> DurableMarks:
+    marks = DurableMarks(disk)
+    await marks.open()
+    await marks.count_from(0, noted.append)
+    return marks
+
+
+async def counted(disk: MemoryDisk) -> int:
+    disk.kill()
+    marks = DurableMarks(disk)
+    await marks.open()
+    marks.close()
+    return marks.syncs
+
+
+async def test_a_sync_is_counted_before_it_begins_and_noted_when_it_has_succeeded() -> None:
+    disk, noted = MemoryDisk(), list[int]()
+    marks = await counting(disk, noted)
+    for number in range(3):
+        files = marks.to_ride(float(number))
+        assert len(noted) == number + 1, "not before it is durable"
+        await disk.sync(files)
+        marks.rode()
+        assert marks.to_ride(number + RIDE_S / 2) == []
+        marks.rode()
+    assert noted == [1, 2, 3, 4]
+    await marks.sync()
+    assert noted == [1, 2, 3, 4], "an idle node leaves its disk alone"
+    marks.of(key(0), at(3)).reach(at(4))
+    await marks.sync()
+    assert noted == [1, 2, 3, 4, 5]
+    assert await counted(disk) == 5
+
+
+async def test_nothing_is_counted_before_the_controller_has_heard_of_the_start() -> None:
+    disk = MemoryDisk()
+    marks = DurableMarks(disk)
+    await marks.open()
+    marks.of(key(0), at(3)).reach(at(4))
+    await marks.sync()
+    assert await counted(disk) == 0
+
+
+async def test_an_older_copy_goes_on_from_what_was_noted() -> None:
+    disk, noted = MemoryDisk(), list[int]()
+    marks = await counting(disk, noted)
+    marks.close()
+    marks = DurableMarks(disk)
+    await marks.open()
+    assert marks.syncs == 1
+    await marks.count_from(7, noted.append)
+    assert noted == [1, 8]
+    disk.power_cut(random.Random(1))
+    assert await counted(disk) == 8
+
+
+async def test_what_is_noted_is_never_more_than_is_durable() -> None:
+    """Whatever fails, and wherever the power goes."""
+    for seed in range(60):
+        rng = random.Random(seed)
+        disk, noted = MemoryDisk(), [0]
+        marks = await counting(disk, noted)
+        logs = [marks.of(key(number), at(0)) for number in range(100)]
+        for step in range(rng.randrange(1, 12)):
+            rng.choice(logs).reach(at(step))
+            if rng.random() < 0.3:
+                disk.fail_next("write", code=errno.ENOSPC)
+            marks.flush()
+            files = marks.to_ride(float(step))
+            if rng.random() < 0.8:
+                await disk.sync(files)
+                marks.rode()
+            if rng.random() < 0.2:
+                await marks.sync()
+        disk.power_cut(rng)
+        assert await counted(disk) >= noted[-1]
+
+
+async def test_the_count_is_no_log_and_a_rotten_one_harms_none() -> None:
+    disk, noted = MemoryDisk(), list[int]()
+    marks = await counting(disk, noted)
+    marks.of(key(0), at(5))
+    await marks.sync()
+    marks.of(key(1), at(6))
+    await marks.sync()
+    whole = disk.content(NAME)
+    assert len(whole) == 3 * 64
+    place = whole.index(b"syncs so far")
+    for byte in range(place, place + 64):
+        disk.kill()
+        disk.overwrite(NAME, whole[:byte] + bytes([whole[byte] ^ 4]) + whole[byte + 1 :])
+        marks = DurableMarks(disk)
+        assert await marks.open() == {key(0): at(5), key(1): at(6)}
+        assert marks.syncs == 0
+        await marks.count_from(9, noted.append)
+        assert await counted(disk) == 10

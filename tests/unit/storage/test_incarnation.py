@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import msgpack
 import pytest
@@ -153,3 +154,33 @@ async def test_another_nodes_file_says_nothing() -> None:
     earlier = msgpack.packb([9, 77, "boot/1", True, False, kept.flush_floor.weakness])
     await checkpoint.write(disk, incarnation.NAME, checkpoint.Kind.INCARNATION, earlier)
     assert await incarnation.read(disk, b"node 2") == kept
+
+
+def test_what_is_known_of_the_syncs_of_the_logs() -> None:
+    assert incarnation.known_syncs(None, 5) == 0
+    before = stopped(begin(FORMATTED, Verdict.TRUSTED), syncs=4)
+    assert incarnation.known_syncs(before, 5) == 0, "a version before did not count"
+    process = registered(
+        begin(before, Verdict.TRUSTED),
+        broker_epoch=BrokerEpoch(1),
+        boot_id="boot/1",
+        flush_floor=FlushMode.GROUP,
+        syncs=7,
+    )
+    assert incarnation.known_syncs(process, 9) == 9
+    assert incarnation.known_syncs(process, 0) == 7, "what was noted is lost"
+    unregistered = stopped(begin(process, Verdict.UNTRUSTED), syncs=3)
+    assert incarnation.known_syncs(unregistered, 0) == 7
+    assert incarnation.known_syncs(stopped(process, syncs=12), 9) == 12
+
+
+async def test_a_file_of_a_version_before_knows_no_syncs() -> None:
+    disk = MemoryDisk()
+    process = replace(FORMATTED, syncs=7)
+    await incarnation.write(disk, process)
+    assert await incarnation.read(disk) == process
+    content = disk.content(incarnation.NAME)
+    fields = msgpack.unpackb(checkpoint.decode(checkpoint.Kind.INCARNATION, content))[:-1]
+    packed = msgpack.packb(fields)
+    await checkpoint.write(disk, incarnation.NAME, checkpoint.Kind.INCARNATION, packed)
+    assert await incarnation.read(disk) == FORMATTED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from paceline.errors import NotEnoughReplicas, NotLeader, PacelineError, StaleBrokerEpoch
@@ -11,9 +11,9 @@ from paceline.types import Acks, BrokerEpoch, NodeId
 from paceline.wire.message import Message
 from paceline.wire.peer import control
 from paceline.wire.peer.replica import FetchedPartition, FetchPartition
+from paceline_cluster.sim.replicas.simdisk import SimDisk, offset_of
 from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_cluster.sim.replicas.world import AUTHORITY, CLUSTER, TOPIC, Authority, World
-from paceline_node.controller import durable_offsets
 from paceline_node.controller.image import Image
 from paceline_node.replication.fetch_checks import ACCEPTED, FollowerIdentity
 from paceline_node.replication.follower import FetchOutcome
@@ -21,27 +21,12 @@ from paceline_node.replication.registration_gate import RegistrationGate
 from paceline_node.replication.replica import Replica, Transition
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import incarnation
-from paceline_node.storage.incarnation import Incarnation
 from paceline_node.storage.producers import FrozenTable
 
 LAG_MAX_S = 0.5
 FETCH_RECORDS = 4
-
-
-@dataclass
-class SimDisk:
-    """What survives a process. ``boot`` counts the machine's starts."""
-
-    directory_id: UUID
-    log: SimLog = field(default_factory=SimLog)
-    image: Image | None = None
-    state: Incarnation | None = incarnation.FORMATTED
-    high_watermark: int = 0
-
-
-def offset_of(image: Image | None) -> int:
-    """Where the metadata of a disk end; none are there before the first start."""
-    return durable_offsets.NOT_KNOWN if image is None else image.offset
+RIDE_S = 0.025
+"""How often a sync is counted, at most."""
 
 
 @dataclass
@@ -100,6 +85,8 @@ class SimBroker:
         verdict = incarnation.judge(disk.state, f"boot-{self.boot}")
         # Recovery always reaches the durable mark here: a power cut keeps what was fsynced.
         verdict = incarnation.resolve(verdict, reached_durable_mark=True)
+        if self.disk.is_older(self.log):
+            verdict = incarnation.Verdict.UNTRUSTED
         if disk.state is not None:
             disk.state = incarnation.opened(disk.state, self._found())
         disk.state = incarnation.begin(disk.state, verdict)
@@ -112,6 +99,7 @@ class SimBroker:
         self._fetch_deadline = 0.0
         self._flush_target = 0
         self._flushing = False
+        self._rode_at = float("-inf")
         self._incarnation_id = UUID(int=self.world.rng.getrandbits(128), version=4)
         self.image = disk.image
         self.world.note(f"b{self.node} starts, trusted={self.trusted} {self.log.epochs}")
@@ -144,7 +132,7 @@ class SimBroker:
         self.log.flush()
         self._checkpoint_now()
         assert self.disk.state is not None
-        self.disk.state = incarnation.stopped(self.disk.state)
+        self.disk.state = incarnation.stopped(self.disk.state, syncs=self.disk.noted_syncs)
         self.alive = False
         self.life += 1
 
@@ -165,21 +153,26 @@ class SimBroker:
         self.life += 1
         self.format()
 
-    def copy_disk(self) -> Callable[[], bool]:
+    def copy_disk(self, *, data_alone: bool = False) -> Callable[[], bool]:
         """What kills it and puts its disk back as it is now; False: another process runs. Of the
-        same one only the metadata on it tell that it is an old one (controller/DESIGN 2.8)."""
+        same one only the metadata on it tell that it is an old one (controller/DESIGN 2.8), or if
+        what it keeps of its log is put back alone, what lies beside that."""
         log, high_watermark, life = self.log.copy(), self.disk.high_watermark, self.life
-        image = self.disk.image
+        disk, image, noted_syncs = self.disk, self.disk.image, self.disk.noted_syncs
 
         def put_back() -> bool:
-            if self.life != life or not self.alive:
+            if self.disk is not disk or not self.alive or (self.life != life and not data_alone):
                 return False
             self.kill()
             self.world.note(f"b{self.node} aged {self.log.log_end_offset} -> {log.log_end_offset}")
             self.disk.log = log
             self.disk.high_watermark = high_watermark
-            self.disk.image = image
             self.has_aged = True
+            if data_alone:
+                self.is_young_copy = disk.noted_syncs <= log.syncs
+                return True
+            self.disk.image = image
+            self.disk.noted_syncs = noted_syncs
             self.is_young_copy = self.authority.noted(self.node) <= offset_of(image)
             return True
 
@@ -265,12 +258,16 @@ class SimBroker:
         if self.broker_epoch is not None:
             return
         assert self.disk.state is not None
+        known_syncs = incarnation.known_syncs(self.disk.state, self.disk.noted_syncs)
         self.disk.state = incarnation.registered(
             self.disk.state,
             broker_epoch=broker_epoch,
             boot_id=f"boot-{self.boot}",
             flush_floor=self.mode,
+            syncs=self.log.syncs,
         )
+        self.log.syncs = max(self.log.syncs, known_syncs)
+        self.disk.noted_syncs = self.log.syncs
         self.broker_epoch = broker_epoch
         self.gate.registered(broker_epoch)
         self.world.note(f"b{self.node} registered as {broker_epoch}")
@@ -384,10 +381,14 @@ class SimBroker:
             return
         self._flushing = True
         self._flush_target = self.log.log_end_offset
+        if self.world.now - self._rode_at >= RIDE_S:
+            self._rode_at = self.world.now
+            self.log.syncs += 1
         self.world.after(self.world.rng.uniform(0.001, 0.02), self.guard(self._flushed))
 
     def _flushed(self) -> None:
         self._flushing = False
+        self.disk.noted_syncs = self.log.syncs
         self.log.durable_offset = max(self.log.durable_offset, self._flush_target)
         self._advance()
         replica = self.replica

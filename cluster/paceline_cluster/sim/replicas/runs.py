@@ -37,6 +37,8 @@ class Profile:
     min_isr: float = 0.08
     power_all: float = 0.0
     age: float = 0.0
+    age_data_alone: float = 0.0
+    """Of these, how many of the log and what is kept of it, while the metadata are new."""
     again: float = 0.0
     mover: float = 0.0
     acks_leader: float = 0.0
@@ -123,6 +125,8 @@ AGED_ALONE = replace(AGED, name="aged-alone", acks_leader=0.3, kill_all=0.2)
 """Whoever leads alone meanwhile takes writes for which only it is asked."""
 AGED_APART = replace(AGED, name="aged-apart", pause=0.1, cut=0.2, kill=0.05, down_s=(0.0, 2.5))
 """Those who have everything stay away for longer than anybody waits for them."""
+AGED_DATA = replace(AGED_APART, name="aged-data", age_data_alone=0.8)
+"""Its metadata are not of then."""
 PROFILES = {
     profile.name: profile
     for profile in (
@@ -137,6 +141,7 @@ PROFILES = {
         AGED,
         AGED_ALONE,
         AGED_APART,
+        AGED_DATA,
     )
 }
 
@@ -347,7 +352,9 @@ class Run:
         """Some time later the disk of one node is as it is now."""
         broker = self._living()
         if broker is not None:
-            put_back = broker.copy_disk()
+            share = self.profile.age_data_alone
+            alone = share > 0 and self.world.rng.random() < share
+            put_back = broker.copy_disk(data_alone=alone)
             self.world.after(
                 self.world.rng.uniform(0.1, 2.0), lambda: self._grow_old(broker, put_back)
             )

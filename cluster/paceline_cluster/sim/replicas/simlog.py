@@ -22,6 +22,7 @@ class SimLog:
         self.log_start_offset = 0
         self.durable_offset = 0
         self.compaction = CompactionState()  # never compacted
+        self.syncs = 0  # as ``durable.marks`` counts them
         self.records: list[tuple[int, int]] = []  # (epoch, value), first at log_start_offset
 
     @classmethod
@@ -48,6 +49,7 @@ class SimLog:
         log = SimLog()
         log.log_start_offset = self.log_start_offset
         log.records = list(self.records)
+        log.syncs = self.syncs
         log.recover()
         return log
 
