@@ -11,7 +11,7 @@ import os
 import random
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -160,10 +160,24 @@ def _lock_file() -> IO[str]:
 
 def free_numbers(count: int, *, besides: Iterable[int] = ()) -> list[int]:
     """``count`` free ports from :func:`random_range`; none of ``besides``, which are chosen
-    already."""
+    already. They are of those that nodes have not had for longest: the ports of a node that is
+    down for a moment are free, too, and it wants them back."""
     rng = random.SystemRandom()
     taken = set(besides)
-    return [_free_port(rng, taken) for _ in range(count)]
+    with _lock_file() as memory:
+        unused = _longest_unused(_last_chosen(memory), random_range())
+    usable = [port for port in unused if port not in taken] or random_range()
+    return [_free_port(rng, taken, usable) for _ in range(count)]
+
+
+def _longest_unused(last: int, usable: range) -> Sequence[int]:
+    """A quarter of ``usable``, behind what the next nodes will get; all of it where it is not known
+    what they got."""
+    if last not in usable:
+        return usable
+    count = len(usable)
+    first = usable.index(last) + count // 8
+    return [usable[(first + step) % count] for step in range(count // 4)]
 
 
 def _choose(node_ids: Iterable[int], memory: IO[str]) -> dict[int, NodePorts]:
@@ -201,14 +215,13 @@ def _free_behind(last: int, usable: range) -> Iterator[int]:
             yield port
 
 
-def _free_port(rng: random.Random, taken: set[int]) -> int:
-    usable = random_range()
+def _free_port(rng: random.Random, taken: set[int], usable: Sequence[int]) -> int:
     for _ in range(1000):
         port = rng.choice(usable)
         if port not in taken and _bind_problem(port) is None:
             taken.add(port)
             return port
-    raise BadSetting(f"no free port found between {usable.start} and {usable.stop}")
+    raise BadSetting(f"no free port found between {min(usable)} and {max(usable)}")
 
 
 def random_range() -> range:

@@ -60,6 +60,24 @@ def test_what_is_chosen_already_is_not_chosen_again() -> None:
     assert not chosen & set(ports.free_numbers(50, besides=chosen))
 
 
+async def test_numbers_are_not_those_of_nodes_that_may_be_down_for_a_moment() -> None:
+    """A port of a killed node is free until it starts again: others were chosen from all."""
+    async with ports.free_ports(range(9)) as plan:
+        chosen = {port for listeners in plan.values() for port in listeners.values()}
+        usable = ports.random_range()
+        behind = (max(map(usable.index, chosen)) - usable.index(min(chosen))) % len(usable)
+        for _ in range(20):
+            numbers = ports.free_numbers(20)
+            assert not chosen & set(numbers)
+            distances = [
+                (usable.index(number) - usable.index(min(chosen))) % len(usable)
+                for number in numbers
+            ]
+            if behind < len(usable) // 8:  # not where the range begins anew between them
+                assert len(usable) // 8 <= min(distances)
+                assert max(distances) < len(usable) // 2
+
+
 @pytest.mark.parametrize(
     ("first", "last", "usable"),
     [
