@@ -128,7 +128,12 @@ class ReplicaManager:
             lower_floor=lower_floor,
         )
         self.serving = ReplicaServer(
-            env, identity.cluster_id, self.table.find, self.deadlines, settings.serving
+            env,
+            identity.cluster_id,
+            self.table.find,
+            self.deadlines,
+            settings.serving,
+            lag_max_s=settings.lag_max_s,
         )
         self.fetchers = self._fetchers(env, identity, links, settings)
         self.proposals = Proposals(env, self.context, controller, self._current_broker_epoch)

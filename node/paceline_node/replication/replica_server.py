@@ -95,7 +95,7 @@ class FollowerSession:
 class ReplicaServer:
     """Serves the followers of this node's partitions.
 
-    ``find`` looks a partition up.
+    ``find`` looks a partition up; ``lag_max_s``: who is not heard of for so long is out of sync.
     """
 
     def __init__(
@@ -105,12 +105,15 @@ class ReplicaServer:
         find: Callable[[PartitionKey], Partition | None],
         deadlines: Deadlines,
         limits: ServingLimits | None = None,
+        *,
+        lag_max_s: float,
     ) -> None:
         self._env = env
         self._cluster_id = cluster_id
         self._find = find
         self._deadlines = deadlines
         self._limits = limits or ServingLimits()
+        self._lag_max_s = lag_max_s
         self._followers: dict[Session, FollowerSession] = {}
         self._watching: dict[PartitionKey, dict[FollowerSession, None]] = {}
         self._due: dict[FollowerSession, None] = {}
@@ -252,7 +255,7 @@ class ReplicaServer:
             self._watching.setdefault(key, {})[follower] = None
             follower.ready[key] = None
             self._observe(follower, key, position, now)
-        pause_s = max(_TOUCH_S, len(follower.positions) * _TOUCH_EACH_S)
+        pause_s = touch_pause_s(len(follower.positions), self._lag_max_s)
         if now - follower.touched_at > pause_s and not follower.untouched:
             follower.touched_at = now
             follower.untouched.extend(follower.positions.items())
@@ -421,6 +424,12 @@ class ReplicaServer:
         for key in list(follower.positions):
             self._forget(follower, key)
         follower.ready.clear()
+
+
+def touch_pause_s(positions: int, lag_max_s: float) -> float:
+    """After how long unchanged positions count as fetched again: the rarer the more they are, but
+    several times before their follower would count as lagging."""
+    return max(_TOUCH_S, min(positions * _TOUCH_EACH_S, lag_max_s / 4))
 
 
 def _refusal(
