@@ -127,14 +127,7 @@ class ReplicaManager:
             released=self._partition_released,
             lower_floor=lower_floor,
         )
-        self.serving = ReplicaServer(
-            env,
-            identity.cluster_id,
-            self.table.find,
-            self.deadlines,
-            settings.serving,
-            lag_max_s=settings.lag_max_s,
-        )
+        self.serving = self._server(env, identity, settings)
         self.fetchers = self._fetchers(env, identity, links, settings)
         self.proposals = Proposals(env, self.context, controller, self._current_broker_epoch)
         self.repairs = self._repairs(env, links, controller, settings)
@@ -224,6 +217,18 @@ class ReplicaManager:
             lacking=self._leader_lacks,
             request_flush=self._request_flush,
             settings=settings.fetch,
+        )
+
+    def _server(
+        self, env: Env, identity: ReplicationIdentity, settings: ReplicationSettings
+    ) -> ReplicaServer:
+        return ReplicaServer(
+            env,
+            identity.cluster_id,
+            self.table.find,
+            self.deadlines,
+            settings.serving,
+            lag_max_s=settings.lag_max_s,
         )
 
     def _repairs(
