@@ -176,6 +176,25 @@ async def test_a_shortage_of_everything_is_waited_for(tmp_path: Path) -> None:
     disk.close()
 
 
+async def test_a_sync_waits_for_the_descriptor_that_it_needs_itself(tmp_path: Path) -> None:
+    """It has failed then for want of a descriptor, not of a disk, and would end the node."""
+    disk = RealDisk(str(tmp_path), reserve=0)
+    file = disk.create("a")
+    file.append([b"content"])
+    with limit(1):
+        taken = []
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(disk.sync, [file])
+            await trio.sleep(0.1)
+            for descriptor in taken:
+                os.close(descriptor)
+    file.close()
+    disk.close()
+
+
 def test_the_reserve_is_spent_and_filled_again() -> None:
     descriptors = Descriptors(8, reserve=3)
     with limit(2):
