@@ -3,7 +3,8 @@
 Trio runs everybody who is ready before it looks at sockets and clocks again, so a thousand requests
 of a millisecond each keep it for a second just as one long request does. Work that clients can ask
 for in any amount passes a turnstile before each slice: it lets one slice through in each round of
-the loop, whoever waits longest first. What costs little (one small request) needs no turn.
+the loop, whoever waits longest first. What costs little (one small request) needs no turn. What a
+node does for all of its partitions by itself stands in no queue: it only pauses.
 """
 
 from __future__ import annotations
@@ -16,6 +17,16 @@ SLICE_UNITS = 200
 """Units of work in a slice; together they take a few milliseconds."""
 MOST_UNITS = 2 * SLICE_UNITS
 """What a slice may come to with the piece of work that ends it."""
+
+AT_A_TIME = 250
+"""Partitions that a node looks at for its own purposes without a pause: a few milliseconds."""
+
+
+async def pause_after(seen: int) -> None:
+    """Called with how many partitions were looked at: lets everybody else have a turn from time to
+    time."""
+    if seen % AT_A_TIME == 0:
+        await trio.lowlevel.checkpoint()
 
 
 class Turns:

@@ -85,9 +85,9 @@ def lost(cluster: Cluster) -> list[str]:
 def make(cluster: Cluster, partitions: int) -> None:
     words = ("--partitions", str(min(STEP, partitions)), "--replication-factor", "2")
     cluster.run("topic", "create", WIDE, *words)
-    for total in range(2 * STEP, partitions + 1, STEP):
-        cluster.run("topic", "add-partitions", WIDE, str(total))
-    replicas = 2 * len(cluster.describe(WIDE))
+    for have in range(STEP, partitions, STEP):
+        cluster.run("topic", "add-partitions", WIDE, str(min(have + STEP, partitions)))
+    replicas = 2 * partitions
     wait_until(
         "all logs made", lambda: directories(cluster) == replicas, timeout_s=PATIENCE_S, every_s=1
     )

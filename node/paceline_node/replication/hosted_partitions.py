@@ -21,6 +21,7 @@ from paceline_node.controller.image import Image, TopicImage, changed_topics
 from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import is_full
+from paceline_node.loop_turns import AT_A_TIME, pause_after
 from paceline_node.replication.configured_logs import log_settings
 from paceline_node.replication.disk_health import Health
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
@@ -38,7 +39,6 @@ from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.partition_file import PartitionIdentity
-from paceline_node.turns import AT_A_TIME, pause_after
 
 _PARALLEL_CREATES = 8
 _FEW = AT_A_TIME

@@ -19,6 +19,7 @@ from paceline.errors import CorruptMessage, StorageError
 from paceline.types import TopicId
 from paceline.values import dataclass
 from paceline_node.env import Env, SyncFailed, is_full
+from paceline_node.loop_turns import pause_after
 from paceline_node.storage import layout
 from paceline_node.storage.durability import Marked
 from paceline_node.storage.durable_marks import NAME as MARKS
@@ -34,7 +35,6 @@ from paceline_node.storage.partition_file import PartitionIdentity, write_identi
 from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.torn_tail import Ending
 from paceline_node.storage.waiting_for_space import when_there_is_room
-from paceline_node.turns import pause_after
 
 _PARALLEL_OPENS = 8
 STRAY_KEPT_MS = 60_000

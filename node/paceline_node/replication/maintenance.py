@@ -13,6 +13,7 @@ import trio
 from paceline.errors import StorageError
 from paceline.values import dataclass
 from paceline_node.env import Env, is_full
+from paceline_node.loop_turns import pause_after
 from paceline_node.replication.disk_health import Health, RefusedWrites, SlowDisk, free_floor
 from paceline_node.replication.log_directory import LogDirectory
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
@@ -22,7 +23,6 @@ from paceline_node.storage import scrubbing
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 from paceline_node.storage.scrubbing import Scrubbed
-from paceline_node.turns import pause_after
 
 _LOG = tree.LogSettings()
 _CHECKPOINTS = "checkpoints"

@@ -33,6 +33,7 @@ from paceline.wire.peer.replica import (
     ReplicaFetched,
 )
 from paceline_node.env import Env
+from paceline_node.loop_turns import AT_A_TIME
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.net.framestream import Chunk
 from paceline_node.net.transport import FilePart
@@ -40,7 +41,6 @@ from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.fetch_checks import ACCEPTED, FetchCheck, FollowerIdentity
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.storage.reading import LocalSlice
-from paceline_node.turns import AT_A_TIME
 
 _INLINE_BYTES = 128 * 1024
 """Slices up to this are read into the answer, which then leaves in one write; larger ones are sent

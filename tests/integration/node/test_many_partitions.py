@@ -11,8 +11,8 @@ import trio
 
 from paceline.types import NO_NODE, NodeId
 from paceline_node.controller.metadata_records import PartitionRegistration
+from paceline_node.loop_turns import AT_A_TIME
 from paceline_node.replication.partition import Partition
-from paceline_node.turns import AT_A_TIME
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import Cluster, cluster
 
