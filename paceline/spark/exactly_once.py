@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from paceline.client import blocking
 from paceline.errors import AlreadyCommitted, PacelineError, SinkForgotten
+from paceline.spark.cluster import connect
 from paceline.spark.options import Forgotten, SinkOptions
 from paceline.spark.sink_ids import TaskId, WriteId
 from paceline.values import dataclass
@@ -68,15 +69,17 @@ def begin(
 
 
 @contextmanager
-def kept_alive(client: blocking.Client, write: WriteId, options: SinkOptions) -> Iterator[None]:
+def kept_alive(write: WriteId, options: SinkOptions) -> Iterator[None]:
     """Renew all open transactions of the batch while a task of it runs, so that those of tasks
-    that are done wait for the last one."""
+    that are done wait for the last one: also while that has no row yet, and no connection."""
     done = threading.Event()
+    pause_s = options.transaction_timeout_ms / 3000
 
     def touch() -> None:
-        while not done.wait(options.transaction_timeout_ms / 3000):
+        while not done.wait(pause_s):
             try:
-                client.sinks.touch(write.sink, run=write.run, batch=write.batch)
+                with connect(options.link, "touch", pause_s) as client:
+                    client.sinks.touch(write.sink, run=write.run, batch=write.batch)
             except PacelineError as error:
                 # Writing goes on: what it writes is refused if the transaction is gone.
                 LOG.warning("transactions of batch %d were not renewed: %s", write.batch, error)

@@ -112,20 +112,15 @@ def write_task(
     input may have been cut short without a word (DESIGN 2.2). ``planned_ms``: as
     :func:`exactly_once.begin` takes it."""
     message = TaskMessage(task.write)
+    if options.guarantee is Guarantee.EXACTLY_ONCE:
+        # The first row may be long in coming, and tasks that are done wait for it.
+        with exactly_once.kept_alive(task.write, options):
+            _write_once(options, task, batches, planned_ms, message)
+        return message
     first = _first_filled(batches)
     if first is None:
         return message
     with collecting.rarely(), connect(options.link, "sink") as client:
-        if options.guarantee is Guarantee.EXACTLY_ONCE:
-            attempt = exactly_once.begin(client, options, task, planned_ms)
-            if attempt is None:
-                # Committed before: Spark wants its rows taken all the same.
-                message.skipped = first.num_rows + sum(batch.num_rows for batch in batches)
-            else:
-                _write_in_transaction(
-                    client, options, attempt, message, task.partition, first, batches
-                )
-            return message
         output = client.sequenced_writer()
         if options.guarantee is Guarantee.IDEMPOTENT:
             identity = sink_ids.named_identity(task)
@@ -134,6 +129,25 @@ def write_task(
         writer = TaskWriter(output, identity, options, first_partition=task.partition)
         message.written = _write_rows(writer, options, first, batches)
     return message
+
+
+def _write_once(
+    options: SinkOptions,
+    task: TaskId,
+    batches: Iterator[pa.RecordBatch],
+    planned_ms: int,
+    message: TaskMessage,
+) -> None:
+    first = _first_filled(batches)
+    if first is None:
+        return
+    with collecting.rarely(), connect(options.link, "sink") as client:
+        attempt = exactly_once.begin(client, options, task, planned_ms)
+        if attempt is None:
+            # Committed before: Spark wants its rows taken all the same.
+            message.skipped = first.num_rows + sum(batch.num_rows for batch in batches)
+            return
+        _write_in_transaction(client, options, attempt, message, task.partition, first, batches)
 
 
 def _write_in_transaction(
@@ -147,15 +161,14 @@ def _write_in_transaction(
 ) -> None:
     message.transaction = attempt.name
     try:
-        with exactly_once.kept_alive(client, message.write, options):
-            writer = TaskWriter(
-                client.sequenced_writer(transactional_id=attempt.name, transaction_family=SINK),
-                attempt.identity,
-                options,
-                first_partition=first_partition,
-                transactional=True,
-            )
-            message.written = _write_rows(writer, options, first, batches)
+        writer = TaskWriter(
+            client.sequenced_writer(transactional_id=attempt.name, transaction_family=SINK),
+            attempt.identity,
+            options,
+            first_partition=first_partition,
+            transactional=True,
+        )
+        message.written = _write_rows(writer, options, first, batches)
     except BaseException:
         exactly_once.abort_attempt(client, message.write, attempt)
         raise
