@@ -135,7 +135,9 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._max_files = max_files
 
     def initialOffset(self) -> dict[str, Any]:
-        versions = ArchiveLog(self._root).versions()
+        log = ArchiveLog(self._root)
+        log.repair()  # of a writer that died, and has not been started again
+        versions = log.versions()
         return {"version": versions[-1] if versions else 0, "index": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:

@@ -173,11 +173,17 @@ def _replace(log: ArchiveLog, group: Sequence[ArchiveFile], joined: ArchiveFile)
     gone = [each.path for each in group]
     entry = Entry(COMPACTION, "", -1, {}, [joined], gone)
     while True:
+        log.repair()  # of a writer that died meanwhile: versions of ours may be many
         state = log.state()
         missing = [path for path in gone if path not in state.files]
         if missing:
             log.drop_stages([joined.stage])
             raise ArchiveConflict(f"{missing[0]}: another compaction has replaced it")
+        if joined.stage in state.vacuumed:
+            raise ArchiveConflict(
+                f"{log.root / joined.stage}: a vacuum has deleted it before it was committed; "
+                "run the compaction again, and vacuum with a longer --grace"
+            )
         try:
             log.append(entry, after=state.version)
         except ArchiveConflict:
@@ -217,8 +223,8 @@ def vacuum(root: Path, *, grace_s: float, now: float | None = None) -> int:
     """Delete files that no version names and that are older than the grace; how many.
 
     Safe beside running jobs: which files go is a version of the log, made behind the very state
-    that did not name them. A batch that was staged longer ago than the grace and is committed later
-    fails then, and is staged anew when its query is run again.
+    that did not name them. What was staged longer ago than the grace and is committed later fails
+    then: a batch is staged anew when its query is run again, a compaction has changed nothing.
     """
     moment = time.time() if now is None else now
     log = ArchiveLog(root)

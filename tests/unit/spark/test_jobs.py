@@ -139,6 +139,54 @@ def test_a_vacuum_and_a_slow_batch_never_both_have_a_file(
     assert read_back(tmp_path) == [0, 1, 2, 3, 4]
 
 
+def test_a_vacuum_and_a_slow_compaction_never_both_have_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compaction named a file that was gone, and let those go that it was made of."""
+    for number in range(2):
+        archive(tmp_path, number, rows(number))
+    real = ArchiveLog.append
+    deleted: list[int] = []
+
+    def vacuumed_meanwhile(self: ArchiveLog, entry: Entry, *, after: int) -> int:
+        if entry.kind == "compaction" and not deleted:
+            deleted.append(archiving.vacuum(tmp_path, grace_s=0))
+        return real(self, entry, after=after)
+
+    monkeypatch.setattr(ArchiveLog, "append", vacuumed_meanwhile)
+    with pytest.raises(ArchiveConflict, match="a vacuum has deleted it"):
+        archiving.compact(tmp_path, target_bytes=1 << 20, older_s=0, grace_s=0)
+    assert deleted == [1]
+    assert read_back(tmp_path) == [0, 1]
+    archiving.compact(tmp_path, target_bytes=1 << 20, older_s=0, grace_s=0)
+    archiving.vacuum(tmp_path, grace_s=0)
+    assert read_back(tmp_path) == [0, 1]
+
+
+def test_a_long_compaction_mends_what_a_writer_left_that_died_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the newest versions are looked after when the log is opened."""
+    for number in range(24):
+        archive(tmp_path, number, rows(number, times=[number // 2 * HOUR_MS]))
+    real = ArchiveLog.append
+    died: list[str] = []
+
+    def died_meanwhile(self: ArchiveLog, entry: Entry, *, after: int) -> int:
+        if entry.kind == "compaction" and not died:
+            assert archive(tmp_path, 24, rows(24))
+            file = max(ArchiveLog(tmp_path).state().files.values(), key=lambda each: each.first)
+            (tmp_path / file.path).rename(tmp_path / file.stage)
+            died.append(file.path)
+        return real(self, entry, after=after)
+
+    monkeypatch.setattr(ArchiveLog, "append", died_meanwhile)
+    done = archiving.compact(tmp_path, target_bytes=1 << 20, older_s=0, grace_s=0)
+    assert done == {"files_removed": 24, "files_added": 12}
+    ArchiveLog(tmp_path).repair()
+    assert read_back(tmp_path) == list(range(25))
+
+
 def test_an_archive_says_where_to_go_on(tmp_path: Path) -> None:
     assert archiving.starting_offsets(ArchiveLog(tmp_path).state(), []) == "earliest"
     archive(tmp_path, 0, rows(0, 1))
