@@ -24,6 +24,7 @@ from paceline_node.controller.raft_store import RaftStore, write_bootstrap
 from paceline_node.controller.raft_types import (
     Config,
     Entry,
+    EntryAt,
     EntryKind,
     HardState,
     Member,
@@ -388,10 +389,12 @@ def _feed_image(given: bytes, rng: random.Random) -> None:
 def _raft_message(rng: random.Random) -> bytes:
     me, other = MemberId(NodeId(0), UUID(int=1).bytes), MemberId(NodeId(1), UUID(int=2).bytes)
     said = (
-        raft_messages.VoteRequest(me, other, 3, raft_messages.VoteKind.REAL, 5, 2),
-        raft_messages.Append(me, other, 3, 1, 1, 1, 7, 9, tuple(_entries(rng))),
+        raft_messages.VoteRequest(
+            me, other, 3, raft_messages.VoteKind.REAL, 5, 2, EntryAt(3, 2), True
+        ),
+        raft_messages.Append(me, other, 3, 1, 1, 1, 7, 9, EntryAt(3, 2), tuple(_entries(rng))),
         raft_messages.AppendResponse(me, other, 3, True, 5, 0, 0, 7, 9, raft_messages.Grant.WAITS),
-        raft_messages.SnapshotChunk(me, other, 3, 5, 2, 100, 7, 0, b"x" * 50),
+        raft_messages.SnapshotChunk(me, other, 3, 5, 2, EntryAt(3, 2), 100, 7, 0, b"x" * 50),
         raft_messages.SnapshotResponse(me, other, 3, 5, 50),
         raft_messages.TimeoutNow(me, other, 3),
     )

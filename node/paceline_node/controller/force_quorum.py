@@ -44,6 +44,7 @@ from paceline_node.controller.raft_progress import majority
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.controller.raft_types import (
     Config,
+    EntryAt,
     EntryKind,
     HardState,
     Member,
@@ -175,7 +176,8 @@ async def force(disk: Disk, path: str, forced: Forced, *, wall_ms: int) -> int:
         # As if received from a leader: no log reaches that far, so the survivors get it, too.
         index = store.recovery.log.last_index + EPOCHS_AHEAD
         state = image.apply(index, records).to_snapshot()
-        snapshot = Snapshot(index, forced.term, forced.config, state)
+        since = EntryAt(index, forced.term)
+        snapshot = Snapshot(*since, forced.config, state, voters_since=since)
         hard_state = HardState(forced.term, None)
         await store.write([Effects(hard_state=hard_state, snapshot=snapshot, sequence=1)])
     finally:

@@ -38,6 +38,7 @@ from paceline_node.controller.raft_types import (
     Config,
     Member,
     MemberId,
+    Outlived,
     RaftLimits,
     RaftTiming,
     ReadReady,
@@ -146,7 +147,8 @@ class Quorum:
         self._wake_applier = trio.Event()
         self._barriers: list[_Barrier] = []
         self._asked: dict[int, list[_Barrier]] = {}
-        self._told_apart: Apart | None = None
+        self._told_apart: Apart | Outlived | None = None
+        self._told_overtaken: set[MemberId] = set()
         self._contexts = 0
         self._doubt: _Barrier | None = None
         self.membership = Membership(
@@ -383,6 +385,7 @@ class Quorum:
             self._draining = False
         self._store.committed(self._core.durable_commit)
         self._tell_of_other_history()
+        self._tell_of_overtaken()
         self._report_config()
         self._maybe_snapshot()
 
@@ -412,6 +415,17 @@ class Quorum:
                 known_commit=self._core.state.known_commit,
             )
         self._told_apart = apart or self._told_apart
+
+    def _tell_of_overtaken(self) -> None:
+        member = self._core.state.overtaken
+        if member is not None and member not in self._told_overtaken:
+            self._told_overtaken.add(member)
+            self._log.error(
+                f"node {member.node} leads the metadata quorum without voters who are known here: "
+                "its disk is an older copy, or it was elected by one; it is not listened to. "
+                "Format it: paceline node format --replace",
+                member=str(member),
+            )
 
     def _report_config(self) -> None:
         if self._core.config != self._config:

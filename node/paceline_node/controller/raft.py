@@ -15,9 +15,15 @@ from uuid import UUID
 from paceline.errors import NotController, RemoteProtocolError
 from paceline.types import NodeId
 from paceline_node.controller.raft_ballot import Ballot
-from paceline_node.controller.raft_claims import NO_LOG, Claims
+from paceline_node.controller.raft_claims import Claims
 from paceline_node.controller.raft_effects import Effects
-from paceline_node.controller.raft_histories import contradiction, lacking, shows
+from paceline_node.controller.raft_histories import (
+    contradiction,
+    lacking,
+    lacks_voters,
+    outlived,
+    shows,
+)
 from paceline_node.controller.raft_leader import Leader
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import (
@@ -40,6 +46,7 @@ from paceline_node.controller.raft_types import (
     Entry,
     HardState,
     MemberId,
+    Outlived,
     RaftLimits,
     RaftTiming,
     Role,
@@ -170,7 +177,7 @@ class Raft:
         """A message arrived. Messages to another disk of this node are dropped: they were meant
         for a member that no longer exists."""
         state = self.state
-        if message.to != state.me or message.sender == state.me:
+        if message.to != state.me or message.sender == state.me or self._is_history(message):
             return
         self._note_claim(message)
         if message.term > state.term:
@@ -181,17 +188,29 @@ class Raft:
             return
         self._handlers[type(message)](message)
 
+    def _is_history(self, message: RaftMessage) -> bool:
+        """Whether it is of a leader that is not listened to (RAFT 2.10)."""
+        state = self.state
+        if not isinstance(message, Append | SnapshotChunk) or message.term < state.term:
+            return False
+        if lacks_voters(state, message.voters_since):
+            state.overtaken = message.sender
+            return True
+        if message.term > state.term or state.leader in (None, message.sender):
+            return False
+        if message.voters_since.at > state.log.newest_voters_since.at:
+            self._become_follower(state.term, None)
+        return True
+
     def _note_claim(self, message: RaftMessage) -> None:
-        """Whatever its term is: where somebody's log ends."""
-        now = self.state.now_tick
-        if message.sender not in self.config.voter_ids:
-            return
-        if isinstance(message, VoteRequest):
-            self._claims.note_own(message.sender, (message.last_term, message.last_index), now)
-        elif isinstance(message, VoteResponse):
-            heard = message.heard_term, message.heard_index
-            self._claims.note_own(message.sender, (message.last_term, message.last_index), now)
-            self._claims.note_heard(message.sender, heard, now)
+        """Whatever its term is: where somebody's log ends. A lone voter may not know any more who
+        else votes."""
+        voters = self.config.voter_ids
+        if len(voters) == 1 or message.sender in voters:
+            self._claims.note(message, self.state.now_tick)
+        apart = outlived(self.state, message) if isinstance(message, VoteRequest) else None
+        if apart is not None:
+            self._turns_away(message.sender, apart, shown=False)
 
     def persisted(self, sequence: int) -> None:
         """Effects up to this sequence number are on stable storage."""
@@ -240,7 +259,7 @@ class Raft:
         if not state.may_campaign():
             return
         is_sure = self._ballot.knows_every_term(self.config)
-        if kind is VoteKind.FORCED:
+        if kind is VoteKind.FORCED or len(self.config.voter_ids) == 1:
             is_sure = state.word() is Grant.SURE
         self._ballot.begin(self.config, after_pre_votes=kind is VoteKind.REAL)
         self._campaign = kind
@@ -323,16 +342,7 @@ class Raft:
         """Ask every voter that has not answered yet, or may answer otherwise by now."""
         for voter in self._ballot.to_ask(self.config):
             if voter != self.state.me:
-                self._ask_for_vote(voter)
-
-    def _ask_for_vote(self, voter: MemberId) -> None:
-        state = self.state
-        term = state.term + 1 if self._campaign is VoteKind.PRE else state.term
-        state.send_after_persist(
-            VoteRequest(
-                state.me, voter, term, self._campaign, state.log.last_index, state.log.last_term
-            )
-        )
+                self.state.ask_for_vote(voter, self._campaign)
 
     def _on_vote_request(self, request: VoteRequest) -> None:
         """Grant or refuse. A learner that is asked answers like a voter: the asker's
@@ -344,12 +354,12 @@ class Raft:
             or (state.vote is None and state.leader is None)
             or (pre and request.term > state.term)
         )
-        free = free and state.apart is None
+        free = free and state.apart is None and not lacks_voters(state, request.voters_since)
         granted = free and state.log.is_up_to_date(request.last_term, request.last_index)
         if granted and pre and self._has_better_claim(request):
             # Both noticed the leader's death at the same moment. Were both to go on, each would
             # vote for itself; so the better one asks again, and the other will grant it.
-            self._ask_for_vote(request.sender)
+            state.ask_for_vote(request.sender, self._campaign)
             return
         if granted and not pre:
             state.set_vote(request.sender)
@@ -366,18 +376,9 @@ class Raft:
         return mine > (request.last_term, request.last_index, -request.sender.node)
 
     def _answer_vote(self, request: VoteRequest, *, granted: bool) -> None:
-        state = self.state
-        pre_granted = granted and request.kind is VoteKind.PRE
-        term = request.term if pre_granted else state.term
-        grant = state.word() if granted else Grant.REFUSED
         others = self.config.voter_ids - {request.sender}
-        heard = self._claims.newest_own(others, state.now_tick)
-        own = state.log_end() if state.may_campaign() else NO_LOG
-        state.send_after_persist(
-            VoteResponse(
-                state.me, request.sender, term, request.kind, grant, state.life, *own, *heard
-            )
-        )
+        heard = self._claims.newest_own(others, self.state.now_tick)
+        self.state.answer_vote(request, granted=granted, heard=heard)
 
     def _on_vote_response(self, response: VoteResponse) -> None:
         state = self.state
@@ -403,7 +404,8 @@ class Raft:
             self._become_follower(self.state.term, None)
         elif self.state.role is Role.PRE_CANDIDATE:
             wait = state.timing.election_ticks // 2
-            newest = self._claims.newest(config.voter_ids, state.now_tick)
+            voters = config.voter_ids if len(config.voter_ids) > 1 else self._claims.members
+            newest = self._claims.newest(voters, state.now_tick)
             is_newest = newest <= state.log_end()
             if ballot.has_ripened(config, state.now_tick, wait, is_newest=is_newest):
                 self.campaign(VoteKind.REAL)
@@ -443,7 +445,8 @@ class Raft:
 
     def _on_append(self, message: Append) -> None:
         state = self.state
-        if self._turns_away(message.sender, contradiction(state, message), shows(state, message)):
+        shown = shows(state, message)
+        if self._turns_away(message.sender, contradiction(state, message), shown=shown):
             if message.prev_index > state.log.last_index:
                 self._reject(message)  # it may yet show that it has all of it, or has not
             return
@@ -468,7 +471,7 @@ class Raft:
         state.commit_to(min(message.commit, match))
         self._accept(message, match)
 
-    def _turns_away(self, leader: MemberId, apart: Apart | None, shown: bool) -> bool:
+    def _turns_away(self, leader: MemberId, apart: Apart | Outlived | None, *, shown: bool) -> bool:
         """Whether nothing is taken from this leader (RAFT 2.7): it lacks what is committed here, or
         another one did and this one has not shown that it does not."""
         state = self.state
@@ -507,7 +510,7 @@ class Raft:
         state = self.state
         apart = contradiction(state, chunk)
         is_known = chunk.index <= state.log.last_index
-        if is_known and self._turns_away(chunk.sender, apart, shows(state, chunk)):
+        if is_known and self._turns_away(chunk.sender, apart, shown=shows(state, chunk)):
             return
         if state.apart is None:
             self._follow(chunk.sender)
@@ -531,7 +534,7 @@ class Raft:
                 f"snapshot {snapshot.index} arrived under the name {chunk.index}"
             )
         apart = lacking(state, chunk.sender, snapshot)
-        if self._turns_away(chunk.sender, apart, apart is None):
+        if self._turns_away(chunk.sender, apart, shown=apart is None):
             return
         self._follow(chunk.sender)
         state.install(snapshot)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from paceline_node.controller.raft_messages import RaftMessage, VoteRequest, VoteResponse
 from paceline_node.controller.raft_types import MemberId
 
 LogEnd = tuple[int, int]
@@ -19,13 +20,18 @@ class Claims:
         self._own: dict[MemberId, tuple[LogEnd, int]] = {}
         self._heard: dict[MemberId, tuple[LogEnd, int]] = {}
 
-    def note_own(self, voter: MemberId, log: LogEnd, now: int) -> None:
-        """It asked for a vote, or answered: so its own log ends."""
-        self._own[voter] = log, now
+    @property
+    def members(self) -> Collection[MemberId]:
+        """Who was heard of its log."""
+        return self._own.keys() | self._heard.keys()
 
-    def note_heard(self, voter: MemberId, log: LogEnd, now: int) -> None:
-        """It told of the newest log that it has heard of by itself."""
-        self._heard[voter] = log, now
+    def note(self, message: RaftMessage, now: int) -> None:
+        """Who asks for a vote, or answers, says where its log ends; an answer tells of the newest
+        log that its sender has heard of by itself, too."""
+        if isinstance(message, VoteRequest | VoteResponse):
+            self._own[message.sender] = (message.last_term, message.last_index), now
+        if isinstance(message, VoteResponse):
+            self._heard[message.sender] = (message.heard_term, message.heard_index), now
 
     def newest_own(self, voters: Collection[MemberId], now: int) -> LogEnd:
         """The newest log of a voter that was heard here. What others have heard is not passed on,

@@ -6,13 +6,26 @@ was elected with the vote of a disk that had gone back in time. Pure.
 
 from __future__ import annotations
 
-from paceline_node.controller.raft_messages import Append, SnapshotChunk
+from paceline_node.controller.raft_messages import Append, SnapshotChunk, VoteRequest
 from paceline_node.controller.raft_state import NodeState
-from paceline_node.controller.raft_types import Apart, MemberId, Snapshot
+from paceline_node.controller.raft_types import (
+    UNKNOWN_ENTRY,
+    Apart,
+    EntryAt,
+    MemberId,
+    Outlived,
+    Snapshot,
+)
 
 
-def explained(apart: Apart) -> str:
+def explained(apart: Apart | Outlived) -> str:
     """What is wrong, and the ways on, for operators."""
+    if isinstance(apart, Outlived):
+        return (
+            f"{apart}: its disk is an older copy, or it followed one. Format it: paceline "
+            "node format --replace; where the others elect nobody, stop all and run 'paceline "
+            f"metadata force-quorum' on the directory of node {apart.witness.node} first"
+        )
     return (
         f"{apart}; the disk of a voter was an older copy. Nothing is changed here. To go on with "
         "this node's metadata, stop all nodes, run 'paceline metadata force-quorum' on its "
@@ -21,9 +34,19 @@ def explained(apart: Apart) -> str:
     )
 
 
-def contradiction(state: NodeState, message: Append | SnapshotChunk) -> Apart | None:
-    """What the message says otherwise than what is committed here; None: nothing. Where terms are
-    equal the content decides: disks that went back in time may give out a term twice."""
+def contradiction(state: NodeState, message: Append | SnapshotChunk) -> Apart | Outlived | None:
+    """What the message says otherwise than what is committed here; None: nothing. Where its sender
+    has newer voters, it is this member that knows less."""
+    found = _contradiction(state, message)
+    theirs, mine = message.voters_since, state.log.newest_voters_since
+    if found is None or UNKNOWN_ENTRY in (theirs, mine) or theirs.at <= mine.at:
+        return found
+    return Outlived(message.sender, theirs.at)
+
+
+def _contradiction(state: NodeState, message: Append | SnapshotChunk) -> Apart | None:
+    """Where terms are equal the content decides: disks that went back in time may give out a term
+    twice."""
     log, known = state.log, state.known_commit
     if isinstance(message, SnapshotChunk):
         return _differs(state, message.sender, message.index, message.snapshot_term)
@@ -43,6 +66,27 @@ def lacking(state: NodeState, leader: MemberId, snapshot: Snapshot) -> Apart | N
     index = min(state.known_commit, state.log.last_index)
     theirs = snapshot.term_of(index)
     return None if theirs is None else _differs(state, leader, index, theirs)
+
+
+def lacks_voters(state: NodeState, theirs: EntryAt) -> bool:
+    """Whether a log whose newest change of voters is ``theirs`` lacks one that is known to be
+    committed here: who leads by it, or would, stands on an older copy (RAFT 2.10)."""
+    known = state.log.voters_since(state.known_commit)
+    if UNKNOWN_ENTRY in (known, theirs):
+        return False
+    return theirs.at < known.at or (theirs.at == known.at and theirs != known)
+
+
+def outlived(state: NodeState, request: VoteRequest) -> Outlived | None:
+    """What a lone voter hears where its disk is a copy from before others voted, too: nobody but
+    itself could have let them in (RAFT 2.10)."""
+    theirs, mine = request.voters_since, state.log.newest_voters_since
+    is_lone = state.log.config.voter_ids == {state.me}
+    if not is_lone or not request.is_committed or UNKNOWN_ENTRY in (mine, theirs):
+        return None
+    if theirs.at <= mine.at:
+        return None
+    return Outlived(request.sender, theirs.at)
 
 
 def shows(state: NodeState, message: Append | SnapshotChunk) -> bool:

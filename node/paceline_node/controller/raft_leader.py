@@ -178,6 +178,7 @@ class Leader:
                 commit=state.commit,
                 round=self._round,
                 sure_life=progress.trust.tell(),
+                voters_since=state.log.newest_voters_since,
                 entries=entries,
             )
         )
@@ -225,6 +226,7 @@ class Leader:
                 term=state.term,
                 index=transfer.index,
                 snapshot_term=transfer.term,
+                voters_since=state.log.newest_voters_since,
                 total=len(transfer.data),
                 crc=transfer.crc,
                 offset=transfer.offset,

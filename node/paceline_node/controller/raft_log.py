@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from paceline_node.controller.raft_types import Config, Entry, EntryKind, Snapshot
+from paceline_node.controller.raft_types import Config, Entry, EntryAt, EntryKind, Snapshot
 
 MOST_TERMS = 1000
 """Terms that a snapshot remembers."""
@@ -32,6 +32,7 @@ class RaftLog:
         )
         assert self.term_at(snapshot.index) == snapshot.term
         self._configs: list[tuple[int, Config]] = [(snapshot.index, snapshot.config)]
+        self._voter_changes = [snapshot.voters_since]
         for entry in self._entries:
             if entry.index > snapshot.index:
                 self._note_config(entry)
@@ -101,7 +102,14 @@ class RaftLog:
         for entry in self.slice(before.index + 1, index + 1):
             if entry.term > terms[-1][0]:
                 terms.append((entry.term, entry.index))
-        return Snapshot(index, term, self.config_at(index), state, tuple(terms[-MOST_TERMS:]))
+        return Snapshot(
+            index,
+            term,
+            self.config_at(index),
+            state,
+            tuple(terms[-MOST_TERMS:]),
+            self.voters_since(index),
+        )
 
     # --- configuration ---------------------------------------------------------------------------
 
@@ -128,9 +136,27 @@ class RaftLog:
         later = [config for position, config in self._configs if position > index]
         return [self.config_at(index), *later]
 
+    @property
+    def newest_voters_since(self) -> EntryAt:
+        """The entry since which the voters are those of :attr:`config`, as far as is known."""
+        return self._voter_changes[-1]
+
+    def voters_since(self, index: int) -> EntryAt:
+        """The same, of the configuration in force at ``index`` (at or behind the snapshot)."""
+        found = self._voter_changes[0]
+        for change in self._voter_changes:
+            if change.at > index:
+                break
+            found = change
+        return found
+
     def _note_config(self, entry: Entry) -> None:
-        if entry.kind is EntryKind.CONFIG:
-            self._configs.append((entry.index, Config.from_bytes(entry.data)))
+        if entry.kind is not EntryKind.CONFIG:
+            return
+        config = Config.from_bytes(entry.data)
+        if config.voter_ids != self.config.voter_ids:
+            self._voter_changes.append(EntryAt(entry.index, entry.term))
+        self._configs.append((entry.index, config))
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -146,6 +172,8 @@ class RaftLog:
         del self._entries[index - self.base_index - 1 :]
         while self._configs[-1][0] >= index:
             self._configs.pop()
+        while self._voter_changes[-1].at >= index:
+            self._voter_changes.pop()
         # A write of the dropped entries may still be under way: its end must not confirm the
         # entries that took their place.
         self.stable_index = min(self.stable_index, index - 1)
@@ -159,6 +187,7 @@ class RaftLog:
         self.base_index, self.base_term = snapshot.index, snapshot.term
         self._entries.clear()
         self._configs = [(snapshot.index, snapshot.config)]
+        self._voter_changes = [snapshot.voters_since]
         self.stable_index = 0
         self._unconfirmed.clear()
 
@@ -169,6 +198,9 @@ class RaftLog:
         assert self.term_at(snapshot.index) == snapshot.term
         self._configs = [(snapshot.index, self.config_at(snapshot.index))] + [
             pair for pair in self._configs if pair[0] > snapshot.index
+        ]
+        self._voter_changes = [self.voters_since(snapshot.index)] + [
+            change for change in self._voter_changes if change.at > snapshot.index
         ]
         self.snapshot = snapshot
         base = max(self.base_index, snapshot.index - keep)

@@ -14,14 +14,17 @@ and goes on by kind:
 
 ::
 
-    1 VOTE              u8 vote kind (0 pre, 1 real, 2 forced), u64 last index, u64 last term
+    1 VOTE              u8 vote kind (0 pre, 1 real, 2 forced), u64 last index, u64 last term,
+                        u64 voters index, u64 voters term, u8 voters are committed
     2 VOTE_RESPONSE     u8 vote kind, u8 grant (0 refused, 1 sure, 2 unsure, 3 waits), u64 life,
                         u64 last term, u64 last index, u64 last term heard, u64 last index heard
     3 APPEND            u64 prev index, u64 prev term, u64 commit, u64 round, u64 sure life,
+                        u64 voters index, u64 voters term,
                         u32 count, count x (u64 term, u8 entry kind, u32 size, size bytes)
     4 APPEND_RESPONSE   u8 ok, u64 match, u64 reject index, u64 hint, u64 round,
                         u64 life, u8 word (1 sure, 2 unsure, 3 waits)
-    5 SNAPSHOT          u64 index, u64 term, u64 total size, u32 CRC-32C of all, u64 offset, bytes
+    5 SNAPSHOT          u64 index, u64 term, u64 voters index, u64 voters term,
+                        u64 total size, u32 CRC-32C of all, u64 offset, bytes
     6 SNAPSHOT_RESPONSE u64 index, u64 next offset
     7 TIMEOUT_NOW       (nothing)
 
@@ -39,7 +42,7 @@ from uuid import UUID
 from paceline.errors import RemoteProtocolError
 from paceline.types import NodeId
 from paceline.values import dataclass
-from paceline_node.controller.raft_types import Entry, EntryKind, MemberId
+from paceline_node.controller.raft_types import Entry, EntryAt, EntryKind, MemberId
 
 
 class VoteKind(enum.IntEnum):
@@ -73,9 +76,14 @@ class RaftMessage:
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest(RaftMessage):
+    """``last_index`` and ``last_term``: where the sender's log ends. ``voters_since``: the newest
+    change of voters in it; ``is_committed``: and that is known to be committed."""
+
     kind: VoteKind
     last_index: int
     last_term: int
+    voters_since: EntryAt
+    is_committed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +106,14 @@ class VoteResponse(RaftMessage):
 class Append(RaftMessage):
     """Entries behind (prev_index, prev_term); none = heartbeat. ``round`` numbers the leader's
     confirmations. ``sure_life``: the process of the receiver that may be sure from now on; 0:
-    nothing is said."""
+    nothing is said. ``voters_since``: the newest change of voters in the sender's log."""
 
     prev_index: int
     prev_term: int
     commit: int
     round: int
     sure_life: int
+    voters_since: EntryAt
     entries: tuple[Entry, ...] = ()
 
 
@@ -126,10 +135,12 @@ class AppendResponse(RaftMessage):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotChunk(RaftMessage):
-    """Part of an encoded snapshot; (index, snapshot_term) name it, ``crc`` covers the whole."""
+    """Part of an encoded snapshot; (index, snapshot_term) name it, ``crc`` covers the whole.
+    ``voters_since``: the newest change of voters in the sender's log."""
 
     index: int
     snapshot_term: int
+    voters_since: EntryAt
     total: int
     crc: int
     offset: int
@@ -160,12 +171,12 @@ class _Kind(enum.IntEnum):
 
 
 _HEAD = struct.Struct(">B16si16si16sQ")
-_VOTE = struct.Struct(">BQQ")
+_VOTE = struct.Struct(">BQQQQB")
 _VOTE_RESPONSE = struct.Struct(">BBQQQQQ")
-_APPEND = struct.Struct(">QQQQQI")
+_APPEND = struct.Struct(">QQQQQQQI")
 _ENTRY = struct.Struct(">QBI")
 _APPEND_RESPONSE = struct.Struct(">BQQQQQB")
-_SNAPSHOT = struct.Struct(">QQQIQ")
+_SNAPSHOT = struct.Struct(">QQQQQIQ")
 _SNAPSHOT_RESPONSE = struct.Struct(">QQ")
 
 Head = tuple[MemberId, MemberId, int]
@@ -185,12 +196,13 @@ def _body(message: RaftMessage) -> tuple[_Kind, bytes]:
         case AppendResponse(_, _, _, ok, match, reject_index, hint, round_, life, word):
             packed = _APPEND_RESPONSE.pack(ok, match, reject_index, hint, round_, life, word)
             return _Kind.APPEND_RESPONSE, packed
-        case VoteRequest(_, _, _, kind, last_index, last_term):
-            return _Kind.VOTE, _VOTE.pack(kind, last_index, last_term)
+        case VoteRequest(_, _, _, kind, last_index, last_term, since, is_committed):
+            return _Kind.VOTE, _VOTE.pack(kind, last_index, last_term, *since, is_committed)
         case VoteResponse():
             return _Kind.VOTE_RESPONSE, _vote_response_body(message)
-        case SnapshotChunk(_, _, _, index, term, total, crc, offset, data):
-            return _Kind.SNAPSHOT, _SNAPSHOT.pack(index, term, total, crc, offset) + data
+        case SnapshotChunk(_, _, _, index, term, since, total, crc, offset, data):
+            head = _SNAPSHOT.pack(index, term, *since, total, crc, offset)
+            return _Kind.SNAPSHOT, head + data
         case SnapshotResponse(_, _, _, index, next_offset):
             return _Kind.SNAPSHOT_RESPONSE, _SNAPSHOT_RESPONSE.pack(index, next_offset)
         case TimeoutNow():
@@ -219,6 +231,7 @@ def _append_body(message: Append) -> bytes:
             message.commit,
             message.round,
             message.sure_life,
+            *message.voters_since,
             len(message.entries),
         )
     ]
@@ -256,8 +269,9 @@ def _flag(value: int) -> bool:
 
 
 def _decode_vote(head: Head, body: memoryview) -> RaftMessage:
-    kind, last_index, last_term = _VOTE.unpack(body)
-    return VoteRequest(*head, VoteKind(kind), last_index, last_term)
+    kind, last_index, last_term, at, term, is_committed = _VOTE.unpack(body)
+    since = EntryAt(at, term)
+    return VoteRequest(*head, VoteKind(kind), last_index, last_term, since, _flag(is_committed))
 
 
 def _decode_vote_response(head: Head, body: memoryview) -> RaftMessage:
@@ -266,7 +280,8 @@ def _decode_vote_response(head: Head, body: memoryview) -> RaftMessage:
 
 
 def _decode_append(head: Head, body: memoryview) -> RaftMessage:
-    prev_index, prev_term, commit, round_, sure_life, count = _APPEND.unpack_from(body)
+    fields = _APPEND.unpack_from(body)
+    prev_index, prev_term, commit, round_, sure_life, *since, count = fields
     position = _APPEND.size
     if count * _ENTRY.size > len(body) - position:
         raise ValueError(f"{count} entries do not fit in {len(body)} bytes")
@@ -281,7 +296,9 @@ def _decode_append(head: Head, body: memoryview) -> RaftMessage:
         position += size
     if position != len(body):
         raise ValueError(f"{len(body) - position} bytes behind the last entry")
-    return Append(*head, prev_index, prev_term, commit, round_, sure_life, tuple(entries))
+    return Append(
+        *head, prev_index, prev_term, commit, round_, sure_life, EntryAt(*since), tuple(entries)
+    )
 
 
 def _decode_append_response(head: Head, body: memoryview) -> RaftMessage:
@@ -292,11 +309,11 @@ def _decode_append_response(head: Head, body: memoryview) -> RaftMessage:
 
 
 def _decode_snapshot(head: Head, body: memoryview) -> RaftMessage:
-    index, term, total, crc, offset = _SNAPSHOT.unpack_from(body)
+    index, term, *since, total, crc, offset = _SNAPSHOT.unpack_from(body)
     data = bytes(body[_SNAPSHOT.size :])
     if offset + len(data) > total:
         raise ValueError(f"chunk {offset}+{len(data)} lies beyond the total of {total}")
-    return SnapshotChunk(*head, index, term, total, crc, offset, data)
+    return SnapshotChunk(*head, index, term, EntryAt(*since), total, crc, offset, data)
 
 
 def _decode_snapshot_response(head: Head, body: memoryview) -> RaftMessage:

@@ -24,7 +24,7 @@ from paceline.values import dataclass
 from paceline.wire.checksum import crc32c
 from paceline.wire.message import Message
 from paceline_node.controller.raft_messages import SnapshotChunk
-from paceline_node.controller.raft_types import Config, Snapshot
+from paceline_node.controller.raft_types import Config, EntryAt, Snapshot
 
 MAGIC = b"PLMS"
 SNAPSHOT_FEATURE_LEVEL = 1
@@ -35,7 +35,8 @@ _CRC_START = 8
 @dataclass(frozen=True, slots=True)
 class SnapshotMeta(Message):
     """What a snapshot says of itself. ``feature_level`` is the lowest level that can read it;
-    ``terms`` are those of :class:`Snapshot`, term and first index in turn."""
+    ``terms`` are those of :class:`Snapshot`, term and first index in turn; ``voters_index`` and
+    ``voters_term`` are its ``voters_since``."""
 
     cluster_id: UUID
     feature_level: int
@@ -43,6 +44,8 @@ class SnapshotMeta(Message):
     term: int
     config: Config
     terms: tuple[int, ...] = ()
+    voters_index: int = 0
+    voters_term: int = 0
 
 
 def encode_snapshot(snapshot: Snapshot, cluster_id: UUID) -> bytes:
@@ -53,6 +56,7 @@ def encode_snapshot(snapshot: Snapshot, cluster_id: UUID) -> bytes:
         snapshot.term,
         snapshot.config,
         tuple(chain.from_iterable(snapshot.terms)),
+        *snapshot.voters_since,
     ).to_bytes()
     body = struct.pack(">I", len(meta)) + meta + snapshot.state
     return MAGIC + struct.pack(">I", crc32c(body)) + body
@@ -79,7 +83,8 @@ def decode_snapshot(data: bytes, cluster_id: UUID | None) -> Snapshot:
     if cluster_id is not None and meta.cluster_id != cluster_id:
         raise RemoteProtocolError(f"snapshot of cluster {meta.cluster_id}, not {cluster_id}")
     terms = tuple(zip(meta.terms[::2], meta.terms[1::2], strict=False))
-    return Snapshot(meta.index, meta.term, meta.config, data[_HEAD.size + size :], terms)
+    state, since = data[_HEAD.size + size :], EntryAt(meta.voters_index, meta.voters_term)
+    return Snapshot(meta.index, meta.term, meta.config, state, terms, since)
 
 
 def snapshot_cluster_id(data: bytes) -> UUID:

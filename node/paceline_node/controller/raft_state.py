@@ -5,14 +5,23 @@ from __future__ import annotations
 from uuid import UUID
 
 from paceline.types import NodeId
+from paceline_node.controller.raft_claims import NO_LOG, LogEnd
 from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_log import RaftLog
-from paceline_node.controller.raft_messages import AppendResponse, Grant, RaftMessage
+from paceline_node.controller.raft_messages import (
+    AppendResponse,
+    Grant,
+    RaftMessage,
+    VoteKind,
+    VoteRequest,
+    VoteResponse,
+)
 from paceline_node.controller.raft_types import (
     Apart,
     Entry,
     HardState,
     MemberId,
+    Outlived,
     RaftLimits,
     RaftTiming,
     Role,
@@ -49,8 +58,10 @@ class NodeState:
         self.leader: MemberId | None = None
         self.commit = log.snapshot.index
         self._known_commit = known_commit
-        self.apart: Apart | None = None
+        self.apart: Apart | Outlived | None = None
         """Why this member follows nobody: another history leads (RAFT 2.7)."""
+        self.overtaken: MemberId | None = None
+        """A leader that lacks voters who are known here: it is not listened to (RAFT 2.10)."""
         self.emitted = log.snapshot.index
         self.life = life
         self._is_settled = False
@@ -129,6 +140,39 @@ class NodeState:
                 round=confirms,
                 life=self.life,
                 word=self.word(),
+            )
+        )
+
+    def ask_for_vote(self, voter: MemberId, kind: VoteKind) -> None:
+        """Ask for a vote in this term, or whether one would be given in the next."""
+        since = self.log.newest_voters_since
+        self.send_after_persist(
+            VoteRequest(
+                sender=self.me,
+                to=voter,
+                term=self.term + 1 if kind is VoteKind.PRE else self.term,
+                kind=kind,
+                last_index=self.log.last_index,
+                last_term=self.log.last_term,
+                voters_since=since,
+                is_committed=since.at <= self.known_commit,
+            )
+        )
+
+    def answer_vote(self, request: VoteRequest, *, granted: bool, heard: LogEnd) -> None:
+        """Answer a request; ``heard`` is the newest log of another voter."""
+        is_pre_grant = granted and request.kind is VoteKind.PRE
+        own = self.log_end() if self.may_campaign() else NO_LOG
+        self.send_after_persist(
+            VoteResponse(
+                self.me,
+                request.sender,
+                request.term if is_pre_grant else self.term,
+                request.kind,
+                self.word() if granted else Grant.REFUSED,
+                self.life,
+                *own,
+                *heard,
             )
         )
 

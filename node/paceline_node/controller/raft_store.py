@@ -62,6 +62,7 @@ from paceline_node.controller.raft_types import (
     EMPTY_SNAPSHOT,
     Config,
     Entry,
+    EntryAt,
     HardState,
     Member,
     Snapshot,
@@ -382,7 +383,8 @@ async def write_bootstrap(
     """
     both = await _format(disk, path, HardState(BOOTSTRAP_TERM))
     ordered = tuple(sorted(voters, key=lambda voter: voter.id))
-    snapshot = Snapshot(BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config(ordered), state)
+    since = EntryAt(BOOTSTRAP_INDEX, BOOTSTRAP_TERM)
+    snapshot = Snapshot(*since, Config(ordered), state, voters_since=since)
     name = f"{path}/{BOOTSTRAP_INDEX:020d}{SNAPSHOT_SUFFIX}"
     await checkpoint.replace(both, name, encode_snapshot(snapshot, cluster_id))
 

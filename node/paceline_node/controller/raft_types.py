@@ -111,6 +111,17 @@ class Entry:
     data: bytes = b""
 
 
+class EntryAt(NamedTuple):
+    """Which entry, by its index and its term: two of one term never stand at one index."""
+
+    at: int
+    term: int
+
+
+UNKNOWN_ENTRY = EntryAt(0, 0)
+"""Not known, as of snapshots that versions before wrote."""
+
+
 @dataclass(frozen=True, slots=True)
 class HardState:
     """What a member must never forget: its term and whom it voted for in it."""
@@ -130,6 +141,8 @@ class Snapshot:
     terms: tuple[tuple[int, int], ...] = ()
     """(term, its first index) of what it stands for, oldest first, as far back as is known: none of
     a forced history (RAFT 6), which says nothing of the one before."""
+    voters_since: EntryAt = UNKNOWN_ENTRY
+    """The entry since which the voters are these."""
 
     def term_of(self, index: int) -> int | None:
         """The term of the entry ``index`` that it stands for; None: not known."""
@@ -175,6 +188,22 @@ class Apart:
             f"node {self.leader.node} leads the metadata quorum without entry {self.index} of term "
             f"{self.mine}, which this node knows to be committed (it has one of term "
             f"{self.theirs} there)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outlived:
+    """This member has never heard of the voters that are since entry ``index``, as ``witness``
+    knows, though it could not miss them: it would have let them in, or what it knows to be
+    committed is not so (RAFT 2.10)."""
+
+    witness: MemberId
+    index: int
+
+    def __str__(self) -> str:
+        return (
+            f"node {self.witness.node} knows of other voters since entry {self.index} of the "
+            "metadata, of which this node has never heard"
         )
 
 

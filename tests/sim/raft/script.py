@@ -16,6 +16,7 @@ from paceline_node.controller.raft_messages import RaftMessage, VoteKind, decode
 from paceline_node.controller.raft_types import (
     Config,
     Entry,
+    EntryAt,
     EntryKind,
     MemberId,
     RaftLimits,
@@ -100,7 +101,7 @@ class Script:
             tuple(member(number) for number in range(voters)),
             tuple(member(number) for number in learners),
         )
-        self.bootstrap = Snapshot(1, 1, config, b"bootstrap")
+        self.bootstrap = Snapshot(1, 1, config, b"bootstrap", voters_since=EntryAt(1, 1))
         self.nodes: dict[int, ScriptNode] = {}
         self.wire: list[RaftMessage] = []
         self.cuts: set[tuple[int, int]] = set()

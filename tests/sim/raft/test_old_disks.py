@@ -11,7 +11,7 @@ import pytest
 from paceline_cluster.sim.raft.durable import CLUSTER, Durable
 from paceline_node.controller.raft_messages import Append, SnapshotChunk
 from paceline_node.controller.raft_snapshot import SnapshotTransfer, encode_snapshot
-from paceline_node.controller.raft_types import Config, RaftTiming, Role, Snapshot
+from paceline_node.controller.raft_types import UNKNOWN_ENTRY, Config, RaftTiming, Role, Snapshot
 from tests.sim.raft.script import E, Script
 
 PATIENCE = 4 * E
@@ -267,7 +267,9 @@ def test_a_term_that_is_given_out_twice_is_told_by_its_entries() -> None:
     entries = tuple(log.slice(last - 1, last + 1))
     prev = log.term_at(last - 2)
     assert prev is not None
-    append = Append(me, quorum.id(1), log.last_term, last - 2, prev, last, 0, 0, entries)
+    append = Append(
+        me, quorum.id(1), log.last_term, last - 2, prev, last, 0, 0, UNKNOWN_ENTRY, entries
+    )
     quorum.do(1, lambda core: core.step(append))
     assert_stands_apart(quorum)
 
@@ -311,7 +313,16 @@ def forced(quorum: Script, number: int) -> None:
     data = encode_snapshot(snapshot, CLUSTER)
     transfer = SnapshotTransfer(FAR, term, data, len(data))
     chunk = SnapshotChunk(
-        quorum.id(0), quorum.id(number), term, FAR, term, len(data), transfer.crc, 0, data
+        quorum.id(0),
+        quorum.id(number),
+        term,
+        FAR,
+        term,
+        UNKNOWN_ENTRY,
+        len(data),
+        transfer.crc,
+        0,
+        data,
     )
     quorum.do(number, lambda core: core.step(chunk))
 

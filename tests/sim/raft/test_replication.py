@@ -16,7 +16,7 @@ from paceline_node.controller.raft_messages import (
     SnapshotResponse,
 )
 from paceline_node.controller.raft_progress import Mode, Progress
-from paceline_node.controller.raft_types import Entry, EntryKind, Role
+from paceline_node.controller.raft_types import UNKNOWN_ENTRY, Entry, EntryKind, Role
 from tests.sim.raft.script import LIMITS, Script, ScriptNode
 
 
@@ -101,7 +101,15 @@ def test_commit_of_a_short_log_stops_at_what_it_has() -> None:
     quorum.elect(0)
     base = quorum[2].core.log.last_index
     message = Append(
-        quorum.id(0), quorum.id(2), 2, base, quorum[2].core.log.last_term, base + 50, 0, 0
+        quorum.id(0),
+        quorum.id(2),
+        2,
+        base,
+        quorum[2].core.log.last_term,
+        base + 50,
+        0,
+        0,
+        UNKNOWN_ENTRY,
     )
     quorum.do(2, lambda core: core.step(message))
     assert quorum[2].commit == base
@@ -174,7 +182,7 @@ def aba_race(quorum: Script) -> int:
     leaders = {2: quorum.id(0), 3: quorum.id(1), 4: quorum.id(0)}
     old, other = Entry(2, 2, EntryKind.NOOP), Entry(2, 3, EntryKind.NOOP)
     for term, entries in ((2, (old,)), (3, (other,)), (4, (old, Entry(3, 4, EntryKind.NOOP)))):
-        message = Append(leaders[term], quorum.id(2), term, 1, 1, 1, 0, 0, entries)
+        message = Append(leaders[term], quorum.id(2), term, 1, 1, 1, 0, 0, UNKNOWN_ENTRY, entries)
         quorum.do(2, lambda core, message=message: core.step(message))
     assert len(follower.pending) == 3
     quorum.persist(2, 1)
@@ -357,7 +365,7 @@ def test_snapshot_below_the_commit_index_is_ignored() -> None:
     quorum.propose(0, b"a")
     quorum.deliver()
     before = quorum[2].core.log.last_index
-    chunk = SnapshotChunk(quorum.id(0), quorum.id(2), 2, 1, 1, 3, 0, 0, b"abc")
+    chunk = SnapshotChunk(quorum.id(0), quorum.id(2), 2, 1, 1, UNKNOWN_ENTRY, 3, 0, 0, b"abc")
     quorum.do(2, lambda core: core.step(chunk))
     assert quorum[2].installed == []
     assert quorum[2].core.log.last_index == before

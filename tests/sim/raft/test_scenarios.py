@@ -23,8 +23,11 @@ from paceline_node.controller.raft_messages import (
     VoteResponse,
 )
 from paceline_node.controller.raft_progress import majority_index
-from paceline_node.controller.raft_types import Role
+from paceline_node.controller.raft_types import UNKNOWN_ENTRY, Role
 from tests.sim.raft.script import E, Script
+
+NEWS = (UNKNOWN_ENTRY, False)
+"""Of voters: none."""
 
 
 def test_election_and_first_commit() -> None:
@@ -85,11 +88,11 @@ def test_followers_of_a_live_leader_ignore_candidates() -> None:
     quorum.do(2, lambda core: core.campaign())
     quorum.deliver()
     assert quorum[2].role is Role.PRE_CANDIDATE
-    request = VoteRequest(quorum.id(2), quorum.id(1), 9, VoteKind.REAL, 99, 8)
+    request = VoteRequest(quorum.id(2), quorum.id(1), 9, VoteKind.REAL, 99, 8, *NEWS)
     quorum.do(1, lambda core: core.step(request))
     assert quorum[1].term == 2
     assert quorum.wire == []
-    forced = VoteRequest(quorum.id(2), quorum.id(1), 9, VoteKind.FORCED, 99, 8)
+    forced = VoteRequest(quorum.id(2), quorum.id(1), 9, VoteKind.FORCED, 99, 8, *NEWS)
     quorum.do(1, lambda core: core.step(forced))
     assert quorum[1].term == 9
     assert quorum[1].core.state.vote == quorum.id(2)
@@ -116,7 +119,7 @@ def test_learner_asked_to_vote_must_vote() -> None:
     quorum = Script(3, learners=[3])
     quorum.elect(0)
     quorum[3].core.state.leader = None
-    request = VoteRequest(quorum.id(1), quorum.id(3), 7, VoteKind.REAL, 50, 6)
+    request = VoteRequest(quorum.id(1), quorum.id(3), 7, VoteKind.REAL, 50, 6, *NEWS)
     quorum.do(3, lambda core: core.step(request))
     answers = [message for message in quorum.wire if isinstance(message, VoteResponse)]
     assert [answer.grant for answer in answers] == [Grant.SURE]
@@ -155,18 +158,18 @@ def test_vote_amnesia() -> None:
     """A vote leaves only after it is stored; a crash before that forgets a vote nobody saw."""
     quorum = Script(3)
     quorum.hold = {2}
-    first = VoteRequest(quorum.id(0), quorum.id(2), 5, VoteKind.REAL, 1, 1)
+    first = VoteRequest(quorum.id(0), quorum.id(2), 5, VoteKind.REAL, 1, 1, *NEWS)
     quorum.do(2, lambda core: core.step(first))
     assert quorum.wire == []
     quorum.crash(2)
     quorum.restart(2)
-    second = VoteRequest(quorum.id(1), quorum.id(2), 5, VoteKind.REAL, 1, 1)
+    second = VoteRequest(quorum.id(1), quorum.id(2), 5, VoteKind.REAL, 1, 1, *NEWS)
     quorum.do(2, lambda core: core.step(second))
     quorum.persist(2)
     assert [type(message) for message in quorum.wire] == [VoteResponse]
     quorum.crash(2)
     quorum.restart(2)
-    third = VoteRequest(quorum.id(0), quorum.id(2), 5, VoteKind.REAL, 1, 1)
+    third = VoteRequest(quorum.id(0), quorum.id(2), 5, VoteKind.REAL, 1, 1, *NEWS)
     quorum.do(2, lambda core: core.step(third))
     quorum.persist(2)
     answer = quorum.wire[-1]

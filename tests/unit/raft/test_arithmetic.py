@@ -37,6 +37,7 @@ from paceline_node.controller.raft_snapshot import (
 )
 from paceline_node.controller.raft_trust import Trust
 from paceline_node.controller.raft_types import (
+    UNKNOWN_ENTRY,
     Config,
     Entry,
     EntryKind,
@@ -196,7 +197,9 @@ def test_chunks_in_any_order(chunk_bytes: int, noise: list[int]) -> None:
     def chunk(offset: int) -> SnapshotChunk:
         data = transfer.data[offset : offset + chunk_bytes]
         total = len(transfer.data)
-        return SnapshotChunk(member_id(0), member_id(1), 5, 9, 4, total, transfer.crc, offset, data)
+        return SnapshotChunk(
+            member_id(0), member_id(1), 5, 9, 4, UNKNOWN_ENTRY, total, transfer.crc, offset, data
+        )
 
     offsets = list(range(0, len(transfer.data), chunk_bytes))
     whole = None

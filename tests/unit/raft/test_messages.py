@@ -25,20 +25,33 @@ from paceline_node.controller.raft_messages import (
     decode,
     encode,
 )
-from paceline_node.controller.raft_types import Entry, EntryKind, MemberId
+from paceline_node.controller.raft_types import (
+    UNKNOWN_ENTRY,
+    Entry,
+    EntryAt,
+    EntryKind,
+    MemberId,
+)
 
 A, B = member_id(1), member_id(2, disk=3)
 HEAD = (A, B, 7)
 HEAD_SIZE = 65
 EXAMPLES: list[RaftMessage] = [
-    VoteRequest(*HEAD, VoteKind.FORCED, 12, 6),
+    VoteRequest(*HEAD, VoteKind.FORCED, 12, 6, EntryAt(5, 2), True),
     VoteResponse(*HEAD, VoteKind.PRE, Grant.WAITS, 77, 6, 12, 6, 13),
     Append(
-        *HEAD, 4, 2, 3, 9, 0, (Entry(5, 2, EntryKind.NOOP), Entry(6, 7, EntryKind.RECORDS, b"x"))
+        *HEAD,
+        4,
+        2,
+        3,
+        9,
+        0,
+        EntryAt(3, 1),
+        (Entry(5, 2, EntryKind.NOOP), Entry(6, 7, EntryKind.RECORDS, b"x")),
     ),
-    Append(*HEAD, 0, 0, 0, 0, 11),
+    Append(*HEAD, 0, 0, 0, 0, 11, UNKNOWN_ENTRY),
     AppendResponse(*HEAD, False, 0, 9, 4, 2, 77, Grant.WAITS),
-    SnapshotChunk(*HEAD, 50, 6, 9, 0xFFFFFFFF, 3, b"chunk"),
+    SnapshotChunk(*HEAD, 50, 6, EntryAt(3, 1), 9, 0xFFFFFFFF, 3, b"chunk"),
     SnapshotResponse(*HEAD, 50, 3),
     TimeoutNow(*HEAD),
 ]
@@ -49,6 +62,7 @@ GOLDEN = {
         "0000000200000000000000000000000300000003"
         "0000000000000007"
         "02000000000000000c0000000000000006"
+        "0000000000000005000000000000000201"
     ),
     "TimeoutNow": (
         "07000000000000000000000000000000c1"
@@ -72,7 +86,8 @@ def appends(draw: st.DrawFn) -> Append:
     entries = tuple(
         Entry(first + 1 + i, term, kind, body) for i, (term, kind, body) in enumerate(data)
     )
-    return Append(*draw(heads), first, *(draw(u64) for _ in range(4)), entries)
+    since = EntryAt(draw(u64), draw(u64))
+    return Append(*draw(heads), first, *(draw(u64) for _ in range(4)), since, entries)
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda m: type(m).__name__)
@@ -136,7 +151,7 @@ def test_other_cluster_unknown_kind_bad_flag() -> None:
 
 
 def test_count_beyond_the_message_is_refused_before_reading() -> None:
-    data = bytearray(encode(Append(*HEAD, 0, 0, 0, 0, 11), CLUSTER))
+    data = bytearray(encode(Append(*HEAD, 0, 0, 0, 0, 11, UNKNOWN_ENTRY), CLUSTER))
     data[-4:] = b"\xff\xff\xff\xff"
     with pytest.raises(RemoteProtocolError, match="do not fit"):
         decode(bytes(data), CLUSTER)

@@ -71,7 +71,7 @@ class AgedChecker(Checker):
         if core.state.term < self.committed_in:
             return  # its votes were long under way; it leads nobody, and may commit nothing
         if self._lacks(core, self.last_committed):
-            self._judge(core)
+            judge(self._world, core, self.committed[self.last_committed])
             self._fork(core)
         super().on_leader(core)
 
@@ -86,40 +86,38 @@ class AgedChecker(Checker):
             return False
         return core.log.term_at(index) != self.committed[index].term
 
-    def _judge(self, core: Raft) -> None:
-        """Raise Violation if this leader could have been avoided."""
-        world = self._world
-        if world.now < world.back_at[world.victim] + (PATIENCE_TICKS - 1) * TICK_MS:
-            raise Violation(f"{core.state.me} lost what is committed without any patience")
-        entry = self.committed[self.last_committed]
-        for node in world.nodes.values():
-            has = node.durable.has(entry.index, entry.term)
-            is_here = node.alive and node.number in world.back_at
-            if has and is_here and world.now > world.back_at[node.number] + _HEARD_MS:
-                raise Violation(f"{core.state.me} leads though {node.id} has {entry}")
-
     def _fork(self, core: Raft) -> None:
         while self._lacks(core, self.last_committed):
-            self.lost.setdefault(self.last_committed, self.committed.pop(self.last_committed))
-            del self.digests[self.last_committed]
+            entry = self.committed.pop(self.last_committed)
+            self.lost.setdefault(self.last_committed, entry)
+            del self.digests[entry.index, entry.term]
             self.last_committed -= 1
         last = self.committed.get(self.last_committed)
         self.committed_in = 0 if last is None else last.term
 
 
-class AgedWorld(World):
+def judge(world: OldDiskWorld, core: Raft, entry: Entry) -> None:
+    """Raise Violation if this leader without the committed ``entry`` could have been avoided."""
+    if world.now < world.back_at[world.victim] + (PATIENCE_TICKS - 1) * TICK_MS:
+        raise Violation(f"{core.state.me} lost what is committed without any patience")
+    for node in world.nodes.values():
+        has = node.durable.has(entry.index, entry.term)
+        is_here = node.alive and node.number in world.back_at
+        if has and is_here and world.now > world.back_at[node.number] + _HEARD_MS:
+            raise Violation(f"{core.state.me} leads though {node.id} has {entry}")
+
+
+class OldDiskWorld(World):
     """An ordinary life, a copy of one disk, another node going away, the end of all, and a start
     with that copy. Whoever goes away dies, or lives on and hears nobody."""
-
-    checker: AgedChecker
 
     def __init__(self, seed: int, *, core_type: type[Raft] = Raft) -> None:
         self.is_aged = False
         self.before: tuple[MemberId, Durable] | None = None
         """Who had which disk."""
         rng = random.Random(seed)
-        super().__init__(seed, profile=aged_profile(rng), core_type=core_type)
-        self.victim = rng.randrange(3)
+        super().__init__(seed, profile=self.draw_profile(rng), core_type=core_type)
+        self.victim = self.draw_victim(rng)
         self._away = (self.victim + rng.randint(1, 2)) % 3
         self._dead: set[int] = set()
         self._apart: set[int] = set()
@@ -129,7 +127,7 @@ class AgedWorld(World):
         self.known: dict[int, int] = {}
         self.back_at: dict[int, float] = {}
         """Since when each can be heard again, after one disk went back."""
-        copied = rng.uniform(2000, 5000)
+        copied = self.draw_copied(rng)
         away = copied + rng.uniform(-500, 1500)
         down = max(copied, away) + rng.uniform(200, 3000)
         longest = _SHORTLY_MS if rng.random() < SHORTLY else 3 * PATIENCE_TICKS * TICK_MS
@@ -149,8 +147,17 @@ class AgedWorld(World):
                 again = back + rng.uniform(0, 2 * PATIENCE_TICKS * TICK_MS)
                 self.later(again, self._start_again, number)
 
-    def make_checker(self, bootstrap: Snapshot) -> Checker:
-        return AgedChecker(bootstrap, self)
+    def draw_profile(self, rng: random.Random) -> Profile:
+        """Who is there."""
+        return aged_profile(rng)
+
+    def draw_victim(self, rng: random.Random) -> int:
+        """Whose disk goes back."""
+        return rng.randrange(3)
+
+    def draw_copied(self, rng: random.Random) -> float:
+        """When it is copied, in ms."""
+        return rng.uniform(2000, 5000)
 
     def wipe_node(self, node: Node) -> None:
         """One bad disk at a time."""
@@ -252,6 +259,15 @@ class AgedWorld(World):
         node.boot()
         node.core.campaign()
         node.settle()
+
+
+class AgedWorld(OldDiskWorld):
+    """Three voters, as ever."""
+
+    checker: AgedChecker
+
+    def make_checker(self, bootstrap: Snapshot) -> Checker:
+        return AgedChecker(bootstrap, self)
 
     def finish(self) -> None:
         """Who knew of what is lost stands apart and has it; all others go on together."""

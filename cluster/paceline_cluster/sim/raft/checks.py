@@ -33,7 +33,8 @@ class Checker:
     def __init__(self, bootstrap: Snapshot) -> None:
         self.leaders: dict[int, MemberId] = {}
         self.committed: dict[int, Entry] = {}
-        self.digests: dict[int, int] = {bootstrap.index: 0}
+        self.digests: dict[tuple[int, int], int] = {(bootstrap.index, bootstrap.term): 0}
+        """By index and term of the last entry."""
         self.last_committed = bootstrap.index
         self.committed_in = 0
         self.written: dict[tuple[int, int], tuple[Entry, int]] = {}
@@ -73,13 +74,21 @@ class Checker:
                 if entry.index != self.last_committed + 1:
                     raise Violation(f"{entry} committed after {self.last_committed}")
                 self.committed[entry.index] = entry
-                self.digests[entry.index] = chain(self.digests[entry.index - 1], entry)
+                self.note_digest(observed.core, entry)
                 self.last_committed = entry.index
                 self.committed_in = max(self.committed_in, observed.core.state.term)
             elif known != entry:
                 raise Violation(f"{observed.core.state.me} commits {entry}, committed is {known}")
         if entries and observed.core.is_leader:
             self._check_majority(observed, entries[-1], disks)
+
+    def note_digest(self, core: Raft, entry: Entry) -> None:
+        """What the log is as a number, up to this entry."""
+        before = entry.index - 1
+        term = core.log.term_at(before)
+        if term is None:
+            term = self.committed[before].term
+        self.digests[entry.index, entry.term] = chain(self.digests[before, term], entry)
 
     def holds(self, disks: dict[MemberId, Durable], member: MemberId, entry: Entry) -> bool:
         """Whether it is on this member's disk."""

@@ -148,7 +148,7 @@ class Node:
                     raise Violation(f"{self.id} applies {entry.index} after {self.applied}")
                 self.applied = entry.index
                 self.digest = chain(self.digest, entry)
-                if self.digest != world.checker.digests[entry.index]:
+                if self.digest != world.checker.digests[entry.index, entry.term]:
                     raise Violation(f"{self.id} has another state at {entry.index}")
             for read in effects.reads:
                 before = self.reads.pop(read.context)
@@ -167,7 +167,7 @@ class Node:
         self.applied = snapshot.index
         self.snapshot_index = snapshot.index
         self.digest = self.world.digest_of(snapshot)
-        if self.digest != self.world.checker.digests[snapshot.index]:
+        if self.digest != self.world.checker.digests[snapshot.index, snapshot.term]:
             raise Violation(f"{self.id} installs another state at {snapshot.index}")
         self.world.installs += 1
 

@@ -23,6 +23,7 @@ from paceline_node.controller.raft_membership import Surroundings, plan, without
 from paceline_node.controller.raft_messages import RaftMessage
 from paceline_node.controller.raft_types import (
     Config,
+    EntryAt,
     MemberId,
     Snapshot,
 )
@@ -49,7 +50,8 @@ class World:
         self._counter = 0
         self.cuts: set[tuple[int, int]] = set()
         voters = tuple(member(number) for number in range(self.profile.voters))
-        bootstrap = Snapshot(1, 1, Config(voters), b"1 0 ")
+        since = EntryAt(1, 1)
+        bootstrap = Snapshot(*since, Config(voters), b"1 0 ", voters_since=since)
         self.checker = self.make_checker(bootstrap)
         self.nodes: dict[int, Node] = {}
         self.disks: dict[MemberId, Durable] = {}
