@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import Cluster
+from tests.e2e.foreground import Runner
 
 LONGEST = (
     "test_readme.py",
@@ -100,6 +101,17 @@ def make_cluster(
 def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
     """Three nodes with the quick timing profile."""
     return make_cluster()
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    made = Runner(Cluster(tmp_path))
+    yield made
+    for process in made.processes:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 @pytest.fixture(scope="module")

@@ -84,8 +84,8 @@ def outlived(state: NodeState, request: VoteRequest) -> Outlived | None:
     is_lone = state.log.config.voter_ids == {state.me}
     if not is_lone or not request.is_committed or UNKNOWN_ENTRY in (mine, theirs):
         return None
-    if theirs.at <= mine.at:
-        return None
+    if theirs.at <= mine.at or state.log.is_up_to_date(request.last_term, request.last_index):
+        return None  # nothing was added here since, so it may have the vote
     return Outlived(request.sender, theirs.at)
 
 

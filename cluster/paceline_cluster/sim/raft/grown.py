@@ -45,7 +45,7 @@ class GrownChecker(Checker):
         if core.state.term < self.committed_in:
             return  # its votes were long under way
         if self._world.is_aged and self.lacks(core):
-            is_new = core.state.term not in self.false_terms
+            is_new = core.state.term not in self.false_terms and not self.is_lost
             if is_new and len(core.config.voters) > 1 and len(self.config.voters) == 3:
                 judge(self._world, core, self.committed[self.last_committed])
                 self.is_lost = True
