@@ -183,7 +183,7 @@ MUTANTS = (
     ),
     NodeMutant("HW without min ISR", MIXED, core("HW without min ISR"), seed=2),
     NodeMutant("sticky ELR", MIXED, core("sticky ELR"), seed=0),
-    NodeMutant("no maximal ISR", MIXED, core("no maximal ISR"), seed=23, whole=True),
+    NodeMutant("no maximal ISR", MIXED, core("no maximal ISR"), seed=34, whole=True),
     NodeMutant("expand without ack >= HW", MIXED, core("expand without ack >= HW"), seed=0),
     NodeMutant("truncate to HW", MIXED, core("truncate to HW"), seed=2),
     NodeMutant(

@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant("what a program failed on is done", Progress, "drop", _forgets_what_it_drops, 0),
     Mutant("so is what a time-out cut short", SharedConsumer, "may_be_through", lambda _: True, 41),
     Mutant("what was given up is forgotten", CommittableOffsets, "owed", lambda *_: [], 20),
-    Mutant("automatic commits go behind a program's", Progress, "say", lambda *_: None, 9),
+    Mutant("automatic commits go behind a program's", Progress, "say", lambda *_: None, 10),
 )
 
 
