@@ -203,14 +203,17 @@ class Raft:
         return True
 
     def _note_claim(self, message: RaftMessage) -> None:
-        """Whatever its term is: where somebody's log ends. A lone voter may not know any more who
-        else votes."""
+        """Whatever its term is: where the log of somebody ends who votes, or may vote since."""
         voters = self.config.voter_ids
-        if len(voters) == 1 or message.sender in voters:
+        if len(voters) <= 2 or message.sender in voters or self._may_vote_since(message):
             self._claims.note(message, self.state.now_tick)
         apart = outlived(self.state, message) if isinstance(message, VoteRequest) else None
         if apart is not None:
             self._turns_away(message.sender, apart, shown=False)
+
+    def _may_vote_since(self, message: RaftMessage) -> bool:
+        newest = self.log.newest_voters_since
+        return isinstance(message, VoteRequest) and message.voters_since.at > newest.at
 
     def persisted(self, sequence: int) -> None:
         """Effects up to this sequence number are on stable storage."""
@@ -376,8 +379,7 @@ class Raft:
         return mine > (request.last_term, request.last_index, -request.sender.node)
 
     def _answer_vote(self, request: VoteRequest, *, granted: bool) -> None:
-        others = self.config.voter_ids - {request.sender}
-        heard = self._claims.newest_own(others, self.state.now_tick)
+        heard = self._claims.newest_own(self.state.now_tick, besides=request.sender)
         self.state.answer_vote(request, granted=granted, heard=heard)
 
     def _on_vote_response(self, response: VoteResponse) -> None:
@@ -404,8 +406,7 @@ class Raft:
             self._become_follower(self.state.term, None)
         elif self.state.role is Role.PRE_CANDIDATE:
             wait = state.timing.election_ticks // 2
-            voters = config.voter_ids if len(config.voter_ids) > 1 else self._claims.members
-            newest = self._claims.newest(voters, state.now_tick)
+            newest = self._claims.newest(state.now_tick)
             is_newest = newest <= state.log_end()
             if ballot.has_ripened(config, state.now_tick, wait, is_newest=is_newest):
                 self.campaign(VoteKind.REAL)

@@ -101,7 +101,7 @@ class Ballot:
 
 
 def _everybody(config: Config) -> frozenset[MemberId]:
-    """Who may know more. A lone voter could ask nobody; but its disk may be from before others
-    voted, and these listened then."""
+    """Who may know more. A lone voter could ask nobody, and two would be all of them; but a disk
+    may be from before others voted, and these listened then."""
     voters = frozenset(config.voter_ids)
-    return voters if len(voters) > 1 else frozenset(config.member_ids) | voters
+    return voters if len(voters) > 2 else frozenset(config.member_ids) | voters

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from paceline_node.controller.raft_messages import RaftMessage, VoteRequest, VoteResponse
 from paceline_node.controller.raft_types import MemberId
 
@@ -20,11 +18,6 @@ class Claims:
         self._own: dict[MemberId, tuple[LogEnd, int]] = {}
         self._heard: dict[MemberId, tuple[LogEnd, int]] = {}
 
-    @property
-    def members(self) -> Collection[MemberId]:
-        """Who was heard of its log."""
-        return self._own.keys() | self._heard.keys()
-
     def note(self, message: RaftMessage, now: int) -> None:
         """Who asks for a vote, or answers, says where its log ends; an answer tells of the newest
         log that its sender has heard of by itself, too."""
@@ -33,24 +26,21 @@ class Claims:
         if isinstance(message, VoteResponse):
             self._heard[message.sender] = (message.heard_term, message.heard_index), now
 
-    def newest_own(self, voters: Collection[MemberId], now: int) -> LogEnd:
+    def newest_own(self, now: int, *, besides: MemberId | None = None) -> LogEnd:
         """The newest log of a voter that was heard here. What others have heard is not passed on,
         or two might tell each other for ever of one that has gone."""
-        return self._newest(self._own, voters, now)
+        return self._newest(self._own, now, besides)
 
-    def newest(self, voters: Collection[MemberId], now: int) -> LogEnd:
-        """The newest log that a voter is known to have."""
-        return max(self._newest(self._heard, voters, now), self.newest_own(voters, now))
+    def newest(self, now: int) -> LogEnd:
+        """The newest log that somebody is known to have."""
+        return max(self._newest(self._heard, now, None), self.newest_own(now))
 
     def _newest(
-        self,
-        claims: dict[MemberId, tuple[LogEnd, int]],
-        voters: Collection[MemberId],
-        now: int,
+        self, claims: dict[MemberId, tuple[LogEnd, int]], now: int, besides: MemberId | None
     ) -> LogEnd:
         fresh = [
             log
             for voter, (log, tick) in claims.items()
-            if voter in voters and now < tick + self._keep_ticks
+            if voter != besides and now < tick + self._keep_ticks
         ]
         return max(fresh, default=NO_LOG)

@@ -179,3 +179,66 @@ def test_learners_change_no_voters() -> None:
     change(quorum, 0, with_learner(log.config, member(7)))
     assert log.newest_voters_since == before
     assert log.snapshot_at(log.last_index, b"").voters_since == before
+
+
+def with_two_voters_once() -> tuple[Script, Durable]:
+    """Of {0, 1} and a learner, 1 goes before it hears that 2 votes; 0 and 2 go on. The disk of 0
+    from before that."""
+    quorum = Script(2, learners=[2], timing=PATIENT)
+    quorum.elect(0)
+    quorum.tick_all(2)
+    copy = quorum.copy_of(0)
+    quorum.crash(1)
+    change(quorum, 0, with_voter(quorum[0].core.config, member(2).node_id))
+    quorum.propose(0, b"known")
+    quorum.deliver()
+    quorum.tick_all(2)
+    assert quorum[2].values() == [b"known"]
+    for number in (0, 2):
+        quorum.crash(number)
+    quorum.wire.clear()
+    return quorum, copy
+
+
+@pytest.mark.parametrize("late", [0, 1, E, PATIENCE - 2 * E])
+def test_two_wait_for_a_third_who_may_vote_since(late: int) -> None:
+    quorum, copy = with_two_voters_once()
+    quorum.age(0, copy)
+    quorum.restart(1)
+    for number in (0, 1):
+        quorum.do(number, lambda core: core.campaign())
+    quorum.tick_all(late)
+    quorum.restart(2)
+    quorum.do(2, lambda core: core.campaign())
+    quorum.tick_all(PATIENCE + 4 * E)
+    assert [quorum[n].values() for n in (0, 1, 2)] == 3 * [[b"known"]]
+
+
+def test_two_do_not_wait_for_ever() -> None:
+    quorum, copy = with_two_voters_once()
+    quorum.age(0, copy)
+    quorum.restart(1)
+    quorum.tick_all(PATIENCE + 4 * E)
+    assert leaders(quorum) in ([0], [1])
+
+
+def test_who_may_vote_since_is_heard_by_many_voters() -> None:
+    quorum = Script(3, learners=[3, 4], timing=PATIENT)
+    quorum.elect(0)
+    quorum.tick_all(2)
+    copy = quorum.copy_of(0)
+    quorum.crash(1)
+    change(quorum, 0, with_voter(quorum[0].core.config, member(3).node_id))
+    change(quorum, 0, with_voter(quorum[0].core.config, member(4).node_id))
+    quorum.propose(0, b"known")
+    quorum.deliver()
+    quorum.tick_all(2)
+    for number in (0, 2, 3, 4):
+        quorum.crash(number)
+    quorum.wire.clear()
+    quorum.age(0, copy)
+    for number in (1, 4):
+        quorum.restart(number)
+    quorum.tick_all(PATIENCE + 4 * E)
+    assert leaders(quorum) == [4]
+    assert [quorum[n].values() for n in (0, 1, 4)] == 3 * [[b"known"]]
