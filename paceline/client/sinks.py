@@ -62,7 +62,8 @@ class Sinks:
         not seen before takes the sink over from the former one. ``planned_ms``: when the batch was
         planned first, which may be in an earlier run.
 
-        Raises AlreadyCommitted (write nothing), SinkFenced, SinkConflict, SinkForgotten (planned
+        Raises AlreadyCommitted (write nothing), SinkFenced, SinkConflict (another query's sink, or
+        what is committed under this number was planned at another time), SinkForgotten (planned
         longer ago than sinks are remembered, and this one is not), InvalidTransactionTimeout.
         """
         timeout_ms = int(timeout_s * 1000)

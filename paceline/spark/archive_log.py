@@ -235,8 +235,10 @@ class ArchiveLog:
         touched = set()
         for each in files:
             stage, path = self.root / each.stage, self.root / each.path
-            if each.stage and stage.exists():
-                make_directory(path.parent)
+            if not each.stage or not stage.exists():
+                continue
+            make_directory(path.parent)
+            with contextlib.suppress(FileNotFoundError):  # another one does it, too
                 stage.rename(path)
                 touched.add(path.parent)
         for folder in touched:
@@ -265,13 +267,15 @@ def commit_batch(
     topics, where the caller knows them.
 
     Raises ArchiveConflict when other batches have archived any of these offsets, which is what a
-    lost checkpoint would cause, or when they are of another topic of that name. A compaction that
-    is quicker is no conflict: its files are others.
+    lost checkpoint would cause, when a batch of this number has not archived all of them, which is
+    what an older checkpoint would cause, or when they are of another topic of that name. A
+    compaction that is quicker is no conflict: its files are others.
     """
     log.repair()
     while True:
         state = log.state()
         if state.batches.get(app, -1) >= batch:
+            _check_repeated(log.root, state, files)
             log.drop_stages([each.stage for each in files])
             return False
         if not files:
@@ -290,6 +294,19 @@ def commit_batch(
         except ArchiveConflict:
             continue
         return True
+
+
+def _check_repeated(root: Path, state: State, files: Iterable[ArchiveFile]) -> None:
+    """Raise ArchiveConflict where a batch that is in the log already has records that are not: it
+    was planned anew, and all that it read would be taken for done."""
+    for each in files:
+        end = state.ends.get(each.at, 0)
+        if each.last >= end:
+            raise ArchiveConflict(
+                f"{root}: a batch of this number is archived already, and {each.at} up to {end} "
+                f"only, not up to {each.last + 1}: the checkpoint is older than the archive (put "
+                "back from a backup, or a copy). With a new one the job goes on where it ends"
+            )
 
 
 def _topics(files: Iterable[ArchiveFile]) -> set[str]:

@@ -4,6 +4,7 @@ without a word."""
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from paceline.spark.jobs.report import JobExit
 from paceline.spark.options import parse_sink
 from paceline.spark.sink import commit, write_task
 from paceline.spark.sink_ids import TaskId, WriteId
-from tests.spark.queries import Job, Query, Topics
+from tests.spark.queries import DONE_S, Job, Query, Topics
 
 
 def test_reading_only_what_is_committed_from_now_on_is_no_loss(
@@ -110,3 +111,61 @@ def test_what_was_archived_long_ago_is_kept(job: Job, topics: Topics, tmp_path: 
     assert restore(made) == JobExit.DONE
     assert topics.read(made) == topics.read(source)
     assert (topics.client.admin.topic(made).configs or {})["retention.ms"] == "-1"
+
+
+def test_a_copied_checkpoint_leaves_nothing_out(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """A batch that it planned anew was taken for the one that was committed under its number."""
+    source, sink, other = (topics.make(name, partitions=1) for name in ("in", "out", "other"))
+    start = json.dumps({source: {"0": 0}})
+
+    def copy(checkpoint: Path, to: str) -> None:
+        stream = spark.readStream.format("paceline")
+        running = (
+            stream.options(**topics.options(source, startingOffsets=start))
+            .load()
+            .select("value")
+            .writeStream.format("paceline")
+            .option("paceline.bootstrap.servers", topics.bootstrap)
+            .options(topic=to, checkpointLocation=str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert running.awaitTermination(DONE_S)
+
+    topics.write(source, ["a"])
+    copy(tmp_path / "query", sink)
+    shutil.copytree(tmp_path / "query", tmp_path / "copy")
+    topics.write(source, ["b"])
+    copy(tmp_path / "query", sink)
+    topics.write(source, ["c"])
+    with pytest.raises(StreamingQueryException, match=r"batch 1 was planned anew"):
+        copy(tmp_path / "copy", other)
+    copy(tmp_path / "query", sink)
+    assert topics.read(sink) == ["a", "b", "c"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_archive_outlives_an_older_checkpoint(job: Job, topics: Topics, tmp_path: Path) -> None:
+    """As above; and there is a way to go on."""
+    topic, checkpoint, backup = topics.make(partitions=1), tmp_path / "query", tmp_path / "backup"
+
+    def archive() -> tuple[int, dict[str, object]]:
+        words = ("--topics", topic, "--to", tmp_path / "archive", "--max-restarts", 0)
+        return job("archive", *words, "--checkpoint", checkpoint)
+
+    for value in "ab":
+        topics.write(topic, [value])
+        assert archive()[0] == JobExit.DONE
+        if value == "a":
+            shutil.copytree(checkpoint, backup)
+    topics.write(topic, ["c"])
+    shutil.rmtree(checkpoint)
+    shutil.copytree(backup, checkpoint)
+    code, report = archive()
+    assert code == JobExit.FAILED
+    assert "the checkpoint is older than the archive" in str(report["errors"])
+    shutil.rmtree(checkpoint)
+    code, report = archive()
+    assert (code, report["rows"]) == (JobExit.DONE, 1)

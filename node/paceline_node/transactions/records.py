@@ -168,7 +168,10 @@ class FencedRun(Message):
 
 @dataclass(frozen=True, slots=True)
 class Sink(Message):
-    """``last_batch`` is -1 before the first commit; ``last_transactions`` are what it committed."""
+    """``last_batch`` is -1 before the first commit; ``last_transactions`` are what it committed.
+    ``planned_ms``, ``last_planned_ms``: when the batch that is being written, and the last one,
+    were planned, by their writers' clock; -1 where nobody knows. Not written where neither is
+    known, as in records of before."""
 
     query: str
     run: str
@@ -176,6 +179,13 @@ class Sink(Message):
     last_batch: int = -1
     last_transactions: tuple[str, ...] = ()
     changed_ms: int = 0
+    planned_ms: int = -1
+    last_planned_ms: int = -1
+
+    def pack(self) -> list[Any]:
+        """As :meth:`Message.pack`."""
+        packed = Message.pack(self)
+        return packed if max(self.planned_ms, self.last_planned_ms) >= 0 else packed[:-2]
 
 
 @dataclass(frozen=True, slots=True)

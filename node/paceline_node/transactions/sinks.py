@@ -127,24 +127,29 @@ class SinkTransactions:
                         f"{self._context.limits.ids_max} sinks already (transactions.ids_max)"
                     )
                 self._context.write(*unused)
-            return Sink(attempt.query, attempt.run, changed_ms=wall_ms), []
+            new = Sink(
+                attempt.query, attempt.run, changed_ms=wall_ms, planned_ms=attempt.planned_ms
+            )
+            return new, []
         if attempt.query and sink.query not in ("", attempt.query) and sink.last_batch >= 0:
             raise SinkConflict(
                 f"sink state conflict: {attempt.sink} holds batch {sink.last_batch} of query "
                 f"{sink.query}, not of {attempt.query}"
             )
         if attempt.batch <= sink.last_batch:
+            _check_planned(sink, attempt)
             raise AlreadyCommitted(
                 f"sink {attempt.sink}: batch {attempt.batch}, {sink.last_batch} is committed"
             )
         self._check_run(attempt.sink, sink, attempt.run)
         if attempt.run == sink.run:
-            return sink, []
+            return replace(sink, planned_ms=attempt.planned_ms), []
         taken = replace(
             self._without_run(sink, wall_ms),
             query=attempt.query or sink.query,
             run=attempt.run,
             changed_ms=wall_ms,
+            planned_ms=attempt.planned_ms,
         )
         open_now = self._open(attempt.sink)
         return taken, self._aborts(open_now, "another run took the sink over")
@@ -210,6 +215,7 @@ class SinkTransactions:
             sink,
             last_batch=batch,
             last_transactions=tuple(sorted(transactions)),
+            last_planned_ms=sink.planned_ms,
             changed_ms=wall_ms,
         )
         decision = sink_entry(name, committed)
@@ -339,6 +345,25 @@ class SinkTransactions:
         if any(each.run == run for each in sink.fenced):
             by = sink.run or "its driver, which gave its batch up"
             raise SinkFenced(f"sink {name}: run {run} was fenced by {by}")
+
+
+def _check_planned(sink: Sink, attempt: Attempt) -> None:
+    """Raise SinkConflict where a batch of this number is committed that was planned at another
+    time, or one behind it: a query repeats only the batch that it has planned last. What it would
+    take for done may be other records. A task of a run that is fenced writes nothing anyway."""
+    if any(each.run == attempt.run for each in sink.fenced):
+        return
+    if attempt.batch < sink.last_batch:
+        is_another = bool(attempt.query) or attempt.planned_ms >= 0
+    else:
+        planned = attempt.planned_ms, sink.last_planned_ms
+        is_another = min(planned) >= 0 and planned[0] != planned[1]
+    if is_another:
+        raise SinkConflict(
+            f"sink state conflict: {attempt.sink} has committed batch {sink.last_batch}, and batch "
+            f"{attempt.batch} was planned anew: its checkpoint is older than the sink (put back "
+            "from a backup, or a copy that another query has gone on from)"
+        )
 
 
 def _check_names(attempt: Attempt) -> None:

@@ -152,8 +152,9 @@ class BeginAttempt(Message):
     query's; ``partition`` and ``attempt`` are for people to read.
 
     ALREADY_COMMITTED (10030): the batch is committed, write nothing. SINK_FENCED (10031): a later
-    run has taken over. SINK_CONFLICT (10032): another query's batches lie under this sink. A run
-    not seen before takes the sink over, and what the former one has open is aborted.
+    run has taken over. SINK_CONFLICT (10032): another query's batches lie under this sink, or a
+    later one of this query, or one of this number that was planned at another time. A run not seen
+    before takes the sink over, and what the former one has open is aborted.
     ``planned_ms`` is when the batch was planned first, -1 where nobody knows: SINK_FORGOTTEN
     (10034) where the sink is not known and may have been forgotten since.
     """

@@ -105,6 +105,19 @@ def test_a_lost_checkpoint_cannot_archive_twice(tmp_path: Path) -> None:
     assert read_back(tmp_path) == [0, 1, 2]
 
 
+def test_an_older_checkpoint_cannot_leave_records_out(tmp_path: Path) -> None:
+    """Put back from a backup it plans a batch anew, with what has come since: under a number that
+    the archive has already it was taken for done."""
+    archive(tmp_path, 0, rows(0, 1))
+    archive(tmp_path, 1, rows(2))
+    assert not archive(tmp_path, 1, rows(2))
+    with pytest.raises(ArchiveConflict, match=r"t/0 up to 3 only, not up to 6: the checkpoint is"):
+        archive(tmp_path, 1, rows(2, 3, 4, 5))
+    with pytest.raises(ArchiveConflict, match=r"t/1 up to 0 only, not up to 1"):
+        archive(tmp_path, 0, rows(0, 1), rows(0, partition=1))
+    assert read_back(tmp_path) == [0, 1, 2]
+
+
 def test_a_crash_between_version_and_renames_is_mended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,8 +130,31 @@ def test_a_crash_between_version_and_renames_is_mended(
     os.link(draft, tmp_path / "_log" / f"{1:020d}.json")
     with pytest.raises(ArchiveDamaged):
         read_back(tmp_path)
-    log.repair()
+    real = Path.rename
+
+    def renamed_by_two(self: Path, target: Path) -> Path:
+        real(self, target)
+        return real(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", renamed_by_two)
+        log.repair()
     assert read_back(tmp_path) == [0, 1]
+
+
+def test_a_restore_mends_what_a_dead_writer_left(tmp_path: Path) -> None:
+    """Nobody may have started the archive's job again."""
+    from paceline.spark.archive import ArchiveReader
+
+    archive(tmp_path, 0, rows(0, 1))
+    [file] = ArchiveLog(tmp_path).state().files.values()
+    (tmp_path / file.path).rename(tmp_path / file.stage)
+    reader = ArchiveReader(str(tmp_path), max_files=2)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, None)
+    [part] = reader.partitions(start, end)
+    [batch] = reader.read(part)
+    assert batch.column("offset").to_pylist() == [0, 1]
 
 
 def test_two_writers_never_both_make_a_version(tmp_path: Path) -> None:

@@ -253,6 +253,37 @@ def test_a_batch_that_may_have_been_committed_and_forgotten_is_not_taken_for_new
     desk.check_fold()
 
 
+def test_a_batch_that_was_planned_anew_is_not_taken_for_the_one_that_is_committed() -> None:
+    """A checkpoint was put back from a backup, or copied: a query left out what it read then."""
+    desk = Desk()
+    now_ms = desk.wall_ms()
+    commit(desk, begin(desk, planned_ms=now_ms))
+    commit(desk, begin(desk, batch=1, planned_ms=now_ms + 1), batch=1)
+    with pytest.raises(AlreadyCommitted):
+        begin(desk, batch=1, run="run-2", planned_ms=now_ms + 1)
+    with pytest.raises(AlreadyCommitted):  # nobody can know
+        begin(desk, batch=1, run="run-2")
+    for batch, planned_ms in ((1, now_ms + 2), (0, now_ms), (0, -1)):
+        with pytest.raises(SinkConflict, match=r"batch 1, and batch \d was planned anew"):
+            begin(desk, batch, run="run-2", planned_ms=planned_ms)
+    begin(desk, batch=2, run="run-2", planned_ms=now_ms + 3)
+    with pytest.raises(AlreadyCommitted):  # a task of the run before: it has nothing to write
+        begin(desk, batch=0, run="run-1", planned_ms=now_ms)
+    with pytest.raises(SinkConflict):
+        begin(desk, batch=1, run="run-2", planned_ms=now_ms + 3)
+    desk.check_fold()
+
+
+def test_an_older_version_of_a_named_write_is_as_it_was() -> None:
+    desk = Desk()
+    commit(desk, begin(desk, batch=3, query=""), batch=3)
+    for batch in (2, 3):
+        with pytest.raises(AlreadyCommitted):
+            begin(desk, batch, query="", run="run-2")
+    with pytest.raises(SinkConflict):
+        begin(desk, batch=2, query="", run="run-2", planned_ms=desk.wall_ms())
+
+
 # --- more than fits in one batch ------------------------------------------------------------------
 
 WIDE = [PartitionName("t" * 249, number) for number in range(500)]
