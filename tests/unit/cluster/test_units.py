@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from docs.reference.commands import commands
@@ -9,6 +11,12 @@ from paceline_cluster.cli.main import main
 from paceline_cluster.cli.units import Seconds, plain, told, told_bounds
 from paceline_cluster.errors import Exit
 from paceline_node.settings.topic_config import KEYS
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_selected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever cluster this machine's user has chosen."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
 
 @pytest.mark.parametrize(
