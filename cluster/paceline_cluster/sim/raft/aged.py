@@ -159,6 +159,14 @@ class OldDiskWorld(World):
         """When it is copied, in ms."""
         return rng.uniform(2000, 5000)
 
+    def live(self) -> None:
+        """All of it. Raises Violation, with the seed, when an invariant breaks."""
+        try:
+            self.run(25_000)
+            self.finish()
+        except (AssertionError, KeyError) as error:
+            raise Violation(f"seed {self.seed} at {self.now:.0f} ms: {error!r}") from error
+
     def wipe_node(self, node: Node) -> None:
         """One bad disk at a time."""
 
@@ -295,9 +303,5 @@ class AgedWorld(OldDiskWorld):
 def simulate_aged(seed: int, *, core_type: type[Raft] = Raft) -> AgedWorld:
     """One run. Raises Violation, with the seed, when an invariant breaks."""
     world = AgedWorld(seed, core_type=core_type)
-    try:
-        world.run(25_000)
-        world.finish()
-    except (AssertionError, KeyError) as error:
-        raise Violation(f"seed {seed} at {world.now:.0f} ms: {error!r}") from error
+    world.live()
     return world

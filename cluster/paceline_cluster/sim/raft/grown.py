@@ -146,9 +146,5 @@ def leads_alone(node: Node) -> bool:
 def simulate_grown(seed: int, *, core_type: type[Raft] = Raft) -> GrownWorld:
     """One run. Raises Violation, with the seed, when an invariant breaks."""
     world = GrownWorld(seed, core_type=core_type)
-    try:
-        world.run(25_000)
-        world.finish()
-    except (AssertionError, KeyError) as error:
-        raise Violation(f"seed {seed} at {world.now:.0f} ms: {error!r}") from error
+    world.live()
     return world
