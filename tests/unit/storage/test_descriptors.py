@@ -26,9 +26,11 @@ from paceline_node.storage.disk import RealDisk, RealFile
 def limit(descriptors: int) -> Iterator[None]:
     """Only so many more descriptors than are open now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    probe = os.open(os.devnull, os.O_RDONLY)
-    os.close(probe)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (probe + descriptors, hard))
+    # Others may be open above the first that is free.
+    probes = [os.open(os.devnull, os.O_RDONLY) for _ in range(descriptors)]
+    for probe in probes:
+        os.close(probe)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (probes[-1] + 1, hard))
     try:
         yield
     finally:
