@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 
 from paceline.counted import counted
+from paceline.documents.survey import Survey
 from paceline.health import CheckName, date_of, unhealthy
 from paceline.wire.native.data import StatusReply
-from paceline_cluster.survey import Survey
 from paceline_cluster.verdicts import (
     Finding,
     Measure,

@@ -9,11 +9,12 @@ from functools import partial
 
 import trio
 
+from paceline.documents.survey import Survey
 from paceline_cluster.errors import NodeEnded, NodeMisconfigured, TooLate
 from paceline_cluster.launch import POLL_S, Children, how_it_ended, log_tail, process_state
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
-from paceline_cluster.survey import Survey, survey
+from paceline_cluster.survey import survey
 
 _CONFIGURATION_EXIT = 78
 _CONNECT_S = 1.0

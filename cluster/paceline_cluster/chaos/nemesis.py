@@ -11,6 +11,7 @@ from typing import Any
 
 import trio
 
+from paceline.documents.survey import Survey
 from paceline.errors import PacelineError
 from paceline.types import NO_NODE, is_internal_topic
 from paceline.values import dataclass
@@ -23,7 +24,6 @@ from paceline_cluster.checker import events
 from paceline_cluster.errors import ClusterError
 from paceline_cluster.faulty.fleet import Fleet
 from paceline_cluster.node_calls import ask_metadata
-from paceline_cluster.survey import Survey
 
 PATIENCE_S = 15.0
 """So long a fault that takes data away waits until everything is in sync."""

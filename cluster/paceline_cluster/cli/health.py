@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import trio
 
+from paceline.documents.survey import Survey, health_document
 from paceline.errors import PacelineError
 from paceline_cluster import launch
 from paceline_cluster.cli.find_cluster import (
@@ -19,14 +20,13 @@ from paceline_cluster.cli.find_cluster import (
 )
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.cli.survey_report import (
-    health_data,
     health_tables,
     status_data,
     status_tables,
 )
 from paceline_cluster.cli.units import Seconds
 from paceline_cluster.errors import Exit, TooLate
-from paceline_cluster.survey import Survey, survey, survey_addresses, with_internal_topics
+from paceline_cluster.survey import survey, survey_addresses, with_internal_topics
 
 POLL_S = 0.2
 
@@ -86,7 +86,7 @@ def health(
     """
     ref = find(directory, bootstrap)
     seen = trio.run(_wait_healthy, ref, timeout) if exit_when_healthy else trio.run(look, ref)
-    data = health_data(seen)
+    data = health_document(seen)
     printer.result(data, *health_tables(data))
     if data["healthy"] is None:
         return Exit.NO_PERMISSION

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from paceline.health import WANTED, date_of
+from paceline.documents.survey import Survey
+from paceline.health import WANTED
 from paceline_cluster.cli.output import Table
 from paceline_cluster.state import ClusterState
-from paceline_cluster.survey import Survey
 
 
 def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
@@ -41,22 +40,6 @@ def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
     data["reasons"] = seen.reasons()
     data["checks"] = [each.to_json() for each in seen.checks()]
     return data
-
-
-def health_data(seen: Survey) -> dict[str, Any]:
-    """What ``health`` says: the verdict with its reasons, lost ranges, ends of certificates."""
-    reasons = seen.reasons()
-    return {
-        "healthy": seen.is_healthy(),
-        "reasons": reasons,
-        "checks": [each.to_json() for each in seen.checks()],
-        "controller": seen.controller,
-        "ranges": [{"node": node, **asdict(each)} for node, each in seen.ranges()],
-        "certificates": [
-            {"node": node, "setting": each.setting, "until": date_of(each.ends)}
-            for node, each in seen.certificates()
-        ],
-    }
 
 
 def health_tables(data: Mapping[str, Any]) -> list[Table]:

@@ -18,6 +18,7 @@ from uuid import UUID
 import trio
 
 from paceline.client.single_error_nursery import open_scope
+from paceline.documents.survey import Survey
 from paceline_cluster import create, launch, ports, processes, state
 from paceline_cluster.errors import TooLate
 from paceline_cluster.faulty import world
@@ -29,7 +30,7 @@ from paceline_cluster.processes import ProcessState
 from paceline_cluster.readiness import wait_until_ready
 from paceline_cluster.shutdown import stop_cluster
 from paceline_cluster.state import ClusterState, NodeEntry
-from paceline_cluster.survey import Survey, survey
+from paceline_cluster.survey import survey
 
 STOP_S = 40.0
 _LOOK_AGAIN_S = 0.05

@@ -233,6 +233,26 @@ def test_nodes_and_quorum_are_those_of_the_commands(
         assert sum(each["leads"] for each in nodes["nodes"]) == leads
 
 
+def test_health_is_that_of_the_command(
+    orders: BlockingPaceline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    healthy = printed(orders, capsys, "health")
+    assert healthy["healthy"] is True
+    for api in apis(orders):
+        assert api.get("/api/health") == healthy
+    dead = orders.kill("leader of orders/0")
+    orders.wait_for_leader("orders", 0)
+    for number, address in enumerate(orders.addresses("http")):
+        if number == dead:
+            continue
+        api = Api(address)
+        told = api.get("/api/health")
+        assert told["healthy"] is False
+        [of_node] = [each for each in told["checks"] if each["node"] == dead]
+        assert (of_node["name"], of_node["level"]) == ("nodes", "critical")
+        assert any(f"node {dead} is unreachable" in each for each in told["reasons"])
+
+
 def test_connections_and_tasks_are_of_the_node_that_is_asked(orders: BlockingPaceline) -> None:
     with orders.connect() as client, client.producer() as producer:
         producer.send("orders", b"one more")

@@ -1,5 +1,5 @@
 """Sick clusters, each made real: what ``paceline health``, ``paceline status`` and every node's
-``/ready`` say of them is one judgement (``paceline.health``)."""
+``/ready`` and ``/api/health`` say of them is one judgement (``paceline.health``)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import trio
 
+from paceline.documents.survey import health_document
 from paceline.health import OF_NODE, SERVING
 from paceline_cluster import node_calls
-from paceline_cluster.cli.survey_report import health_data, status_data
+from paceline_cluster.cli.survey_report import status_data
 from paceline_cluster.survey import survey_addresses
 from paceline_node.storage.memory_disk import MemoryDisk
 from tests.integration.node import machines
@@ -57,7 +58,7 @@ def findings(checks: Iterable[dict[str, Any]]) -> set[Finding]:
 
 async def judged(nodes: Cluster) -> set[Finding]:
     """What all say at about the same moment. Raises AssertionError where they do not agree."""
-    health = health_data(await survey_addresses(nodes.bootstrap_native))
+    health = health_document(await survey_addresses(nodes.bootstrap_native))
     status = status_data(None, await survey_addresses(nodes.bootstrap_native))
     row = findings(health["checks"])
     assert findings(status["checks"]) == row
@@ -74,6 +75,12 @@ async def judged(nodes: Cluster) -> set[Finding]:
         assert (status_code, ready["ready"]) == (200 if serves else 503, serves)
         reasons = {each["reason"] for each in ready["checks"] if each["name"] in SERVING}
         assert set(ready["failed"]) == reasons - {""}
+        status_code, _, body = await get(up.addresses["http"], "/api/health")
+        assert status_code == 200
+        over_http = json.loads(body)
+        assert over_http.keys() == health.keys()
+        assert findings(over_http["checks"]) == row
+        assert over_http["healthy"] is health["healthy"]
     return row
 
 
@@ -204,7 +211,7 @@ async def test_a_process_that_stood_still(tmp_path: Path) -> None:
         broker = nodes.up[1].node.broker
         assert broker is not None
         broker._watchdog.measured(1.5)  # virtual time does not pass while a task computes
-        health = health_data(await survey_addresses(nodes.bootstrap_native))
+        health = health_document(await survey_addresses(nodes.bootstrap_native))
         assert findings(health["checks"]) == {("event-loop", "warning", 1)}
         assert (health["healthy"], health["reasons"]) == (True, [])
         status, _, body = await get(nodes.up[1].addresses["http"], "/ready")

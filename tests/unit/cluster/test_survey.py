@@ -10,13 +10,13 @@ from uuid import UUID
 import pytest
 import trio
 
+from paceline.documents.survey import Survey, health_document
 from paceline.health import OF_CLUSTER, OF_NODE, Level
 from paceline.types import INTERNAL_TOPICS, NodeId
 from paceline.wire.native.data import BrokerInfo, StatusReply
 from paceline.wire.native.standings import HealthFinding, RangeStanding
 from paceline_cluster import processes, questions, readiness
 from paceline_cluster.cli.survey_report import (
-    health_data,
     health_tables,
     status_data,
     status_tables,
@@ -26,7 +26,7 @@ from paceline_cluster.launch import Children
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.readiness import PATIENCE_S, wait_in_sync
 from paceline_cluster.state import ClusterState, NodeEntry
-from paceline_cluster.survey import NodeView, Survey
+from paceline_cluster.survey import NodeView
 from paceline_cluster.verdicts import to_text
 from paceline_node.controller.context import ControllerSettings
 
@@ -99,7 +99,7 @@ def test_what_nodes_that_do_not_tell_need_is_told_once() -> None:
     first, second = seen.reasons()
     assert first.startswith("nodes 0, 1 run, and do not say how they are (it wants a log-in): say ")
     assert second.startswith("node 2 runs, and does not say how it is (alice may not describe ")
-    [table] = health_tables(health_data(seen))
+    [table] = health_tables(health_document(seen))
     assert table.rows == [(first,), (second,)]
     text = to_text(questions.health(seen))
     assert text.count("say who you are by") == 1
@@ -209,7 +209,7 @@ def test_a_drained_node_is_remarked_and_makes_no_cluster_unhealthy() -> None:
     assert [node["state"] for node in status_data(None, seen)["nodes"]] == [
         *("running", "running", "drained")
     ]
-    health, remarks = health_tables(health_data(seen))
+    health, remarks = health_tables(health_document(seen))
     assert health.rows == [("healthy",)]
     [[remark]] = remarks.rows
     assert remark.startswith("node 2 is drained")
@@ -300,16 +300,16 @@ def test_no_controller_anywhere() -> None:
 
 def test_what_to_do_stands_below_what_is_wrong() -> None:
     seen = _survey(replace(ALL_WELL, image_offset=11, under_min_isr_count=1, leaderless_count=1))
-    health, todo = health_tables(health_data(seen))
+    health, todo = health_tables(health_document(seen))
     assert len(health.rows) == 2
     assert todo.columns == ("what to do",)
     assert [each for [each] in todo.rows] == [
         check.what_to_do for check in seen.checks() if check.level
     ]
     stopped = Survey((replace(_view(0, None), process=ProcessState.STOPPED),))
-    [health] = health_tables(health_data(stopped))
+    [health] = health_tables(health_document(stopped))
     assert health.rows == [("node 0 is stopped: start it with 'paceline node restart 0'",)]
-    assert len(health_tables(health_data(_survey()))) == 1
+    assert len(health_tables(health_document(_survey()))) == 1
 
 
 def test_of_a_node_that_is_down_one_thing_is_told() -> None:
@@ -323,10 +323,10 @@ def test_of_a_node_that_is_down_one_thing_is_told() -> None:
 
 def test_what_to_do_names_the_node() -> None:
     lost = HealthFinding("session", Level.CRITICAL, "no session with a controller", "see whether")
-    _, todo = health_tables(health_data(_survey(replace(ALL_WELL, findings=(lost,)))))
+    _, todo = health_tables(health_document(_survey(replace(ALL_WELL, findings=(lost,)))))
     assert todo.rows == [("node 0: see whether",)]
     both = replace(ALL_WELL, findings=(lost,))
-    _, todo = health_tables(health_data(_survey(both, both)))
+    _, todo = health_tables(health_document(_survey(both, both)))
     assert todo.rows == [("nodes 0, 1: see whether",)]
 
 
@@ -334,7 +334,7 @@ def test_what_is_to_be_done_for_all_is_not_told_of_a_node_again() -> None:
     voters = "start enough voters of the quorum: 'paceline quorum describe' names them"
     lost = HealthFinding("controller", Level.CRITICAL, "no active controller is known", voters)
     alone = replace(ALL_WELL, controller=NodeId(-1), findings=(lost,))
-    _, todo = health_tables(health_data(_survey(alone, alone, alone)))
+    _, todo = health_tables(health_document(_survey(alone, alone, alone)))
     assert todo.rows == [(voters,)]
 
 
@@ -363,7 +363,7 @@ def test_of_a_cluster_that_is_stopped_one_thing_is_to_be_done() -> None:
     seen = Survey(tuple(views), start_with="'paceline up'")
     said = "the cluster is stopped: start it with 'paceline up'"
     assert seen.reasons() == [said]
-    [health] = health_tables(health_data(seen))
+    [health] = health_tables(health_document(seen))
     assert health.rows == [(said,)]
     assert seen.is_healthy() is False
     assert [each.reason for each in questions.disk(seen, None, None).findings] == [said]

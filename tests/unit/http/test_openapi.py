@@ -53,6 +53,7 @@ def test_it_has_every_page_and_parameter(described: Described) -> None:
         ("group list", "Groups", {"next", "stale", "hidden"}),
         ("group describe", "Group", {"next"}),
         ("quorum describe", "Quorum", set()),
+        ("health", "Health", set()),
     ],
 )
 def test_documents_are_those_of_the_commands(

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from paceline.documents.nodes import controller_of, newest_of, node_document, quorum_document
+from paceline.documents.nodes import (
+    NodeAnswer,
+    controller_of,
+    newest_of,
+    node_document,
+    quorum_document,
+)
+from paceline.documents.survey import SeenNode, Survey, health_document
 from paceline.errors import ControllerUnavailable
 from paceline_node.client_connections import Connection
 from paceline_node.http.api.call import Call
@@ -29,6 +36,11 @@ class NodePages:
             for each in seen.answers
         ]
         return {"cluster_id": str(seen.cluster_id), "controller": controller, "nodes": nodes}
+
+    async def health(self, call: Call) -> Document:
+        """As ``health``."""
+        seen = await self._views.all(call.principal)
+        return health_document(Survey(tuple(map(_seen, seen.answers))))
 
     async def quorum(self, call: Call) -> Document:
         """As ``quorum describe``."""
@@ -58,6 +70,10 @@ class NodePages:
             "loop_delay_ms": int(self._process.loop_delay_s * 1000),
             "tasks": await self._turns.run(listed(found, _task)),
         }
+
+
+def _seen(found: NodeAnswer) -> SeenNode:
+    return SeenNode(found.node, "", None, found.status, error=found.reason)
 
 
 def _connection(found: Connection) -> Document:

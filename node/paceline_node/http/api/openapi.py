@@ -122,6 +122,7 @@ _PATHS = {
         _parameter("family", "of which protocol", {**_FAMILIES, "default": "kafka"}),
         _parameter("subject", "the topic of a group of family cursus", {"type": "string"}),
     ),
+    "/api/health": _get("health", "Whether the cluster is healthy, and else what to do", "Health"),
     "/api/nodes": _get("nodes", "All nodes, each as it says itself", "Nodes"),
     "/api/quorum": _get("quorum", "Who votes about the metadata, and how far each is", "Quorum"),
     "/api/connections": _get(

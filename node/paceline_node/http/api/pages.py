@@ -51,6 +51,7 @@ def routes(topics: TopicPages, groups: GroupPages, nodes: NodePages) -> tuple[Ro
         Route("/api/partitions", topics.partitions, of_partitions),
         Route("/api/groups", groups.groups, paged | {"family", "state"}),
         Route("/api/groups/{group}", groups.group, paged | {"family", "subject"}),
+        Route("/api/health", nodes.health),
         Route("/api/nodes", nodes.nodes),
         Route("/api/quorum", nodes.quorum),
         Route("/api/connections", nodes.connections, paged),

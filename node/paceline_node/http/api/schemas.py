@@ -262,6 +262,32 @@ _OTHERS: dict[str, Schema] = {
             hint=maybe(text("what to do")),
         ),
     ),
+    "Health": record(
+        "as 'paceline health'",
+        healthy=maybe(flag("null: it is not known")),
+        reasons=several(text(), "why it is not"),
+        checks=several(ref("Check"), "those that pass, too"),
+        controller=maybe(_NODE_ID),
+        ranges=several(ref("LostRange"), "what nodes' disks lost"),
+        certificates=several(
+            record(
+                "how long it is good",
+                node=_NODE_ID,
+                setting=text("that names its file"),
+                until=text(format="date-time"),
+            )
+        ),
+    ),
+    "LostRange": record(
+        "offsets that a replica lost, and what becomes of them",
+        node=_NODE_ID,
+        topic=text(),
+        partition=_COUNT,
+        start=integer(),
+        end=integer("-1: not known"),
+        state=text(enum=["damaged", "repairing", "incomplete", "given-up"]),
+        reason=text(),
+    ),
     "Check": record(
         "one of the checks behind 'paceline health'",
         name=text(),
