@@ -55,6 +55,11 @@ class Connections:
         finally:
             del self._open[made.number]
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._open)
+
     def numbers(self) -> Iterable[int]:
         """Of those that are open now, in order."""
         return tuple(self._open)

@@ -9,6 +9,7 @@ from paceline.health import RUNNING
 from paceline.types import NO_NODE
 from paceline.values import dataclass
 from paceline.wire.native.data import StatusReply
+from paceline.wire.peer.looks import NodeLoad
 
 UNREACHABLE = "unreachable"
 """The state of a node that does not say how it is."""
@@ -64,6 +65,29 @@ def node_document(
         "loop_delay_ms": None if told is None else told.loop_delay_ms,
         "reason": found.reason or ("" if told is None else "; ".join(told.reasons)) or None,
     }
+
+
+def load_document(node: int, told: NodeLoad | None, reason: str) -> dict[str, Any]:
+    """What a node has done since its process began; all null where it is silent."""
+    return {
+        "node": node,
+        "uptime_ms": None if told is None else told.uptime_ms,
+        "appended_records": None if told is None else told.appended_records,
+        "appended_bytes": None if told is None else told.appended_bytes,
+        "fetched_records": None if told is None else told.fetched_records,
+        "fetched_bytes": None if told is None else told.fetched_bytes,
+        "requests": None if told is None else told.requests,
+        "connections": None if told is None else told.connections,
+        "client_memory_bytes": None if told is None else told.client_memory_bytes,
+        "writes": None if told is None else _spread(told.bounds_us, told.writes),
+        "syncs": None if told is None else _spread(told.bounds_us, told.syncs),
+        "reason": reason or None,
+    }
+
+
+def _spread(bounds_us: Sequence[int], counts: Sequence[int]) -> dict[str, Any]:
+    """How many took how long: those of each bound took longer than the bound before it."""
+    return {"up_to_ms": [each / 1000 for each in bounds_us], "counts": list(counts)}
 
 
 def quorum_document(answers: Sequence[NodeAnswer], newest: StatusReply) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from paceline_cluster.cli.record_text import to_json_value
+from paceline.documents.records import json_of
 
 
 class AckedFile:
@@ -60,4 +60,4 @@ class AckedFile:
 
 
 def _json(key: bytes | None) -> str:
-    return json.dumps(to_json_value(key), ensure_ascii=False)
+    return json.dumps(json_of(key), ensure_ascii=False)

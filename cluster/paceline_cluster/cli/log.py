@@ -11,13 +11,13 @@ import click
 import trio
 
 from paceline.counted import counted
+from paceline.documents.records import json_of
 from paceline.types import Compression, is_internal_topic
 from paceline.wire.batch_header import COMPRESSION_MASK
 from paceline.wire.records import decode_records
 from paceline_cluster import state
 from paceline_cluster.cli.find_cluster import Address, cluster_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
-from paceline_cluster.cli.record_text import to_json_value
 from paceline_cluster.errors import BadInput, Exit
 from paceline_cluster.verification import verify_directories
 from paceline_node.storage.disk import RealDisk
@@ -195,8 +195,8 @@ class Dump:
             {
                 "offset": record.offset,
                 "timestamp": record.timestamp_ms,
-                "key": to_json_value(record.key),
-                "value": to_json_value(record.value),
+                "key": json_of(record.key),
+                "value": json_of(record.value),
             }
             for record in decode_records(batch.data)
         ]

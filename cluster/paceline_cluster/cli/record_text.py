@@ -22,7 +22,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from paceline.client import ConsumedRecord
+from paceline.documents.records import record_document
 from paceline.values import dataclass
+from paceline.wire.records import Record
 
 FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _KNOWN = ", ".join(FIELDS)
@@ -55,18 +57,8 @@ class InputRecord:
     timestamp_ms: int | None = None
 
 
-def to_json_value(data: bytes | None) -> Any:
-    """Bytes as JSON: text, null, or ``{"base64": ...}``."""
-    if data is None:
-        return None
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode("ascii")}
-
-
 def from_json_value(value: Any, name: str) -> bytes | None:
-    """Inverse of :func:`to_json_value`. Raises BadLine naming the field."""
+    """Inverse of :func:`paceline.documents.records.json_of`. Raises BadLine naming the field."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -84,20 +76,10 @@ def from_json_value(value: Any, name: str) -> bytes | None:
 
 def to_data(record: ConsumedRecord) -> dict[str, Any]:
     """One record as JSON can hold it."""
-    return {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp_ms,
-        "key": to_json_value(record.key),
-        "value": to_json_value(record.value),
-        "headers": [[_name(name), to_json_value(value)] for name, value in record.headers],
-    }
-
-
-def _name(name: str) -> Any:
-    # Bytes that are not UTF-8 stand in header names as surrogate escapes.
-    return to_json_value(name.encode("utf-8", "surrogateescape"))
+    plain = Record(
+        record.offset, record.timestamp_ms, record.key, record.value, tuple(record.headers)
+    )
+    return record_document(record.topic, record.partition, plain)
 
 
 def parse(line: bytes) -> InputRecord:

@@ -20,13 +20,14 @@ from paceline.client import (
     SegmentWriterSettings,
 )
 from paceline.counted import counted
+from paceline.documents.records import json_of
 from paceline.errors import UnknownTopicOrPartition
 from paceline.wire.segment.messages import HEADER_BYTES
 from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.input_lines import STDIN, Lines, read_lines
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.record_output import write_all
-from paceline_cluster.cli.record_text import BadLine, to_json_value
+from paceline_cluster.cli.record_text import BadLine
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.errors import BadInput, NoSuchSegment
 
@@ -293,7 +294,7 @@ def _items(printer: Printer) -> Shape:
         lines = []
         position = reader.event_position
         for event in await reader.events():
-            line = printer.item_text({"position": position, "value": to_json_value(event)})
+            line = printer.item_text({"position": position, "value": json_of(event)})
             lines.append(line.encode() + b"\n")
             position += HEADER_BYTES + len(event)
         return b"".join(lines)

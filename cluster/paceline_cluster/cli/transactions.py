@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from paceline.client import Client
-from paceline.wire.native.transactions import KAFKA, TransactionListing
+from paceline.documents.transactions import transaction_document
+from paceline.wire.native.transactions import KAFKA
 from paceline_cluster.cli.find_cluster import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
@@ -54,7 +55,7 @@ def list_(
         find(directory, bootstrap),
         lambda client: client.admin.transactions.list(states=states),
     )
-    rows = [_row(each) for each in listed]
+    rows = [transaction_document(each) for each in listed]
     columns = ("id", "family", "state", "open_s", "partitions", "producer_id", "epoch")
     table = Table(columns, [[row[column] for column in columns] for row in rows])
     printer.result({"transactions": rows}, table)
@@ -77,7 +78,7 @@ def describe(
     async def work(client: Client) -> dict[str, Any]:
         found = await client.admin.transactions.describe(transactional_id, family=family)
         return {
-            **_row(found.listing),
+            **transaction_document(found.listing),
             "timeout_ms": found.listing.timeout_ms,
             "written": [asdict(each) for each in found.partitions],
             "groups": list(found.groups),
@@ -122,15 +123,3 @@ def abort(
     data = {"id": transactional_id, "family": family, "aborted": True, "complete": complete}
     state = "aborted" if complete else "abort decided; not all partitions have been told yet"
     printer.result(data, Table(("id", "family", "result"), [(transactional_id, family, state)]))
-
-
-def _row(found: TransactionListing) -> dict[str, Any]:
-    return {
-        "id": found.transactional_id,
-        "family": found.family,
-        "state": found.state,
-        "open_s": None if found.open_ms < 0 else round(found.open_ms / 1000, 1),
-        "partitions": found.partition_count,
-        "producer_id": found.producer_id,
-        "epoch": found.producer_epoch,
-    }

@@ -399,7 +399,7 @@ class Broker:
             authenticator=make_authenticator(
                 self._env, store, self._peering.decoy_secret, self._settings
             ),
-            views=ClusterViews(broker, services, groups, routing, self._watchdog),
+            views=ClusterViews(broker, services, groups, routing, self._watchdog, self._metrics),
         )
         self.client_memory = listeners.memory
         listeners.register(server)

@@ -98,6 +98,7 @@ class ClientListeners:
         self._metrics = metrics
         env, limits = broker.env, settings.limits
         self.memory = ClientMemory(max(limits.client_memory_bytes, 4 * limits.frame_bytes))
+        views.loads.memory = self.memory
         self._opened = {kind: OpenConnections() for kind in ListenerKind}
         self._pravega = PravegaParts(
             env, broker.node_id, services, routing, tables, metrics, authenticator

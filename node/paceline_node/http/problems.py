@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from http import HTTPStatus
+from typing import Any
 
 from paceline.documents.failures import failure_document, hint_for
 from paceline.error_codes import ErrorCode
@@ -28,9 +29,17 @@ _STATUSES = {
 }
 
 
-def problem(status: HTTPStatus, message: str, hint: str = "", code: str = "") -> Page:
-    """An answer of that status. Without a ``code`` of the broker's that is the status's name."""
-    document = failure_document(code or status.name, message, hint)
+def error_document(error: PacelineError) -> dict[str, Any]:
+    """Why a request fails, and what to do."""
+    return failure_document(error.code.name, str(error) or type(error).__name__, _hint(error))
+
+
+def problem(status: HTTPStatus, message: str, hint: str = "") -> Page:
+    """An answer of that status, which is none of the broker's own errors."""
+    return _page(status, failure_document(status.name, message, hint))
+
+
+def _page(status: HTTPStatus, document: dict[str, Any]) -> Page:
     return Page(json.dumps(document).encode() + b"\n", "application/json", status)
 
 
@@ -38,7 +47,7 @@ def problem_of(error: PacelineError) -> Page:
     """The answer to a request that fails so; what the state of things refuses is 503: the same may
     succeed later."""
     status = _STATUSES.get(error.code, HTTPStatus.SERVICE_UNAVAILABLE)
-    return problem(status, str(error) or type(error).__name__, _hint(error), error.code.name)
+    return _page(status, error_document(error))
 
 
 def left_out(kind: ResourceKind, principal: Principal) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 LATENCY_BUCKETS_S = (
@@ -102,6 +102,10 @@ class Counters:
             child = self._children[values] = Counter()
         return child
 
+    def values(self) -> list[float]:
+        """Of all of them."""
+        return [each.value for each in self._children.values()]
+
     def forget(self, *values: str) -> None:
         """Drop the series whose labels begin with these values."""
         for key in [key for key in self._children if key[: len(values)] == values]:
@@ -135,6 +139,16 @@ class Histograms:
             assert len(values) == len(self._labels), f"{self._name} has labels {self._labels}"
             child = self._children[values] = Histogram(self._bounds)
         return child
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """Of their buckets."""
+        return self._bounds
+
+    def counts(self, names: Collection[str]) -> list[int]:
+        """Observations by bucket of those whose last label is one of ``names``."""
+        found = [each.counts for values, each in self._children.items() if values[-1] in names]
+        return [sum(each) for each in zip(*found, strict=True)] or [0] * (len(self._bounds) + 1)
 
     def collect(self) -> Family:
         samples = [

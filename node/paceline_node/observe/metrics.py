@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from paceline.errors import ErrorCode
 from paceline.values import dataclass
@@ -25,6 +25,8 @@ from paceline_node.observe.metric_types import (
     gauge,
 )
 
+WRITES = frozenset({"produce", "publish", "batch", "append"})
+"""The ``api`` labels of requests that write records, whatever the protocol."""
 OK = ErrorCode.NONE.name.lower()
 """The ``code`` label of a request that succeeded, in every protocol."""
 UNKNOWN_API = "unknown"
@@ -295,6 +297,19 @@ class TopicTraffic:
         self.fetched_bytes.value += size_bytes
 
 
+class Traffic(NamedTuple):
+    """``writes`` and ``syncs`` are counts by bucket, of which there is one more than bounds."""
+
+    appended_records: float
+    appended_bytes: float
+    fetched_records: float
+    fetched_bytes: float
+    requests: float
+    bounds_s: Sequence[float]
+    writes: Sequence[int]
+    syncs: Sequence[int]
+
+
 class Metrics:
     """``per_partition`` False leaves out the series of single partitions, not their totals."""
 
@@ -363,6 +378,19 @@ class Metrics:
         duration.observe(seconds)
         log_count.observe(logs)
         record_count.observe(records)
+
+    def traffic(self) -> Traffic:
+        """What was done since the process began, of all topics and protocols together."""
+        return Traffic(
+            appended_records=sum(self.records_appended.values()),
+            appended_bytes=sum(self.appended_bytes.values()),
+            fetched_records=sum(self.records_fetched.values()),
+            fetched_bytes=sum(self.fetched_bytes.values()),
+            requests=sum(self._requests.values()),
+            bounds_s=self._request_duration.bounds,
+            writes=self._request_duration.counts(WRITES),
+            syncs=list(self._fsync_duration.of().counts),
+        )
 
     def provide(self, which: Gauge | Total, source: Source) -> None:
         """Ask ``source`` for samples at each scrape, beside other sources of the same."""

@@ -49,3 +49,6 @@ class PeerApi(enum.IntEnum):
     NODE_STATUS = 171
     LIST_GROUPS = 172
     DESCRIBE_GROUP = 173
+    NODE_LOAD = 174
+    LIST_TRANSACTIONS = 175
+    LOOK_AT_RECORDS = 176

@@ -1,5 +1,5 @@
 """What a node that is asked about the whole cluster asks the others: partitions of their leaders,
-groups of their coordinators.
+groups of their coordinators, transactions of theirs, and of all what they are busy with.
 
 Whoever is asked by a node answers it: that node has judged for whom. NODE_STATUS is ``Status`` and
 ``StatusReply`` of the native protocol (``wire/native/data.py``).
@@ -11,6 +11,7 @@ from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.native.data import PartitionDescription
 from paceline.wire.native.groups import GroupDescription, GroupListing
+from paceline.wire.native.transactions import TransactionListing
 from paceline.wire.peer.names import GroupName, PartitionName
 
 
@@ -73,3 +74,51 @@ class GroupFound(Message):
     description: GroupDescription
     partitions: tuple[GroupProgress, ...]
     has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionName(Message):
+    """A transactional id, or a sink's, of a family of protocols."""
+
+    family: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsAsked(Message):
+    """LIST_TRANSACTIONS: the first ``limit``, by family and name, behind ``after``, of those in one
+    of ``states``; empty: in any."""
+
+    states: tuple[str, ...]
+    after: TransactionName | None
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsFound(Message):
+    transactions: tuple[TransactionListing, ...]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAsked(Message):
+    """NODE_LOAD."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad(Message):
+    """What a node has done since its process began ``uptime_ms`` ago, for all protocols together.
+    ``writes`` and ``syncs``: how many requests that wrote records, and syncs of logs, took up to
+    each bound of ``bounds_us`` and no bound before it; the last is of those above all."""
+
+    uptime_ms: int
+    appended_records: int
+    appended_bytes: int
+    fetched_records: int
+    fetched_bytes: int
+    requests: int
+    connections: int
+    client_memory_bytes: int
+    bounds_us: tuple[int, ...]
+    writes: tuple[int, ...]
+    syncs: tuple[int, ...]

@@ -16,4 +16,4 @@ class _Pages:
 
 def table() -> tuple[Route, ...]:
     pages: Any = _Pages()
-    return routes(pages, pages, pages)
+    return routes(pages, pages, pages, pages, pages)

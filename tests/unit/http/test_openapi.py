@@ -53,6 +53,7 @@ def test_it_has_every_page_and_parameter(described: Described) -> None:
         ("group list", "Groups", {"next", "stale", "hidden"}),
         ("group describe", "Group", {"next"}),
         ("quorum describe", "Quorum", set()),
+        ("transaction list", "Transactions", {"next"}),
         ("health", "Health", set()),
     ],
 )

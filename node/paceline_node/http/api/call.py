@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 
 from paceline.errors import InvalidRequest
 from paceline.types import NodeId
+from paceline.wire.peer.looks import TransactionName
 from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.security.principals import Principal
 from paceline_node.services.paging import MOST
@@ -96,6 +97,10 @@ class Call(NamedTuple):
         """Behind which partition the page begins."""
         return self.read("after", _partition, "'next' of the page before")
 
+    def after_transaction(self) -> TransactionName | None:
+        """Behind which transactional id the page begins."""
+        return self.read("after", _transaction, "'next' of the page before")
+
     def after_group(self) -> GroupName | None:
         """Behind which group the page begins."""
         return self.read("after", _group, "'next' of the page before")
@@ -141,6 +146,18 @@ def place_of_partition(topic: str, partition: int) -> str:
 def _partition(text: str) -> PartitionName:
     topic, _, partition = text.rpartition("/")
     return PartitionName(topic, number(partition))
+
+
+def place_of_transaction(family: str, name: str) -> str:
+    """Where a page ends."""
+    return f"{family}/{name}"
+
+
+def _transaction(text: str) -> TransactionName:
+    family, slash, name = text.partition("/")
+    if not slash:
+        raise ValueError(text)
+    return TransactionName(family, name)
 
 
 def place_of_group(family: str, group: str, subject: str) -> str:

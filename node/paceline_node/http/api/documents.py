@@ -28,6 +28,11 @@ def listed(items: Iterable[T], make: Callable[[T], Document]) -> Work[list[Docum
 
 
 def encoded(document: Document) -> Work[bytes]:
+    """A document as a page has it."""
+    return f"{(yield from text_of(document))}\n".encode()
+
+
+def text_of(document: Document) -> Work[str]:
     """A document whose lists may be long."""
     parts: list[str] = []
     for name, value in document.items():
@@ -41,4 +46,4 @@ def encoded(document: Document) -> Work[bytes]:
             parts.append(f"{', ' if position else ''}{json.dumps(item)}")
         parts.append("]")
     yield 1 + len(parts) // 64
-    return f"{{{''.join(parts)}}}\n".encode()
+    return f"{{{''.join(parts)}}}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from paceline.documents.nodes import (
     NodeAnswer,
     controller_of,
+    load_document,
     newest_of,
     node_document,
     quorum_document,
@@ -15,6 +16,7 @@ from paceline_node.client_connections import Connection
 from paceline_node.http.api.call import Call
 from paceline_node.http.api.documents import Document, listed
 from paceline_node.loop_turns import Turns
+from paceline_node.services.admin.node_loads import LoadViews
 from paceline_node.services.admin.node_views import NodeViews
 from paceline_node.services.admin.process_views import ProcessViews, TaskView
 
@@ -22,7 +24,10 @@ from paceline_node.services.admin.process_views import ProcessViews, TaskView
 class NodePages:
     """Nodes of the cluster, and this one."""
 
-    def __init__(self, views: NodeViews, process: ProcessViews, turns: Turns) -> None:
+    def __init__(
+        self, views: NodeViews, loads: LoadViews, process: ProcessViews, turns: Turns
+    ) -> None:
+        self._loads = loads
         self._views = views
         self._process = process
         self._turns = turns
@@ -36,6 +41,11 @@ class NodePages:
             for each in seen.answers
         ]
         return {"cluster_id": str(seen.cluster_id), "controller": controller, "nodes": nodes}
+
+    async def load(self, call: Call) -> Document:
+        """What all have done since their processes began."""
+        found = await self._loads.all(call.principal)
+        return {"nodes": [load_document(*each) for each in found]}
 
     async def health(self, call: Call) -> Document:
         """As ``health``."""

@@ -34,12 +34,13 @@ def _named(name: str, about: str, kind: str = "string") -> dict[str, Any]:
     }
 
 
+_LIMIT = _parameter(
+    "limit",
+    "items of a page",
+    {"type": "integer", "minimum": 1, "maximum": MOST, "default": USUAL},
+)
 _PAGED = (
-    _parameter(
-        "limit",
-        "items of a page",
-        {"type": "integer", "minimum": 1, "maximum": MOST, "default": USUAL},
-    ),
+    _LIMIT,
     _parameter("after", "`next` of the page before", {"type": "string"}),
 )
 _INTERNAL = _parameter(
@@ -47,6 +48,19 @@ _INTERNAL = _parameter(
 )
 _TOPIC = _named("topic", "name of a topic")
 _GROUP = _named("group", "name of a group, percent-encoded")
+_OF_RECORDS = (
+    _TOPIC,
+    _named("partition", "its number", "integer"),
+    _LIMIT,
+    _parameter("offset", "the first one", {"type": "integer", "minimum": 0}),
+    _parameter("time", "none older, in ms since 1970", {"type": "integer", "minimum": 0}),
+    _parameter("last", "so many offsets before the end", {"type": "integer", "minimum": 0}),
+    _parameter(
+        "contains",
+        "only those that hold this text in key, value or headers",
+        {"type": "string", "maxLength": 1000},
+    ),
+)
 _FAMILIES: Schema = {"type": "string", "enum": ["v1", "cursus", "coordinator", "kafka"]}
 
 
@@ -92,6 +106,13 @@ _PATHS = {
         _TOPIC,
         _named("partition", "its number", "integer"),
     ),
+    "/api/topics/{topic}/partitions/{partition}/records": _get(
+        "records",
+        "Committed records of a partition, from where one of `offset`, `time` and `last` says, "
+        "else the last ones",
+        "Records",
+        *_OF_RECORDS,
+    ),
     "/api/partitions": _get(
         "partitions",
         "Partitions, by topic and number",
@@ -122,6 +143,14 @@ _PATHS = {
         _parameter("family", "of which protocol", {**_FAMILIES, "default": "kafka"}),
         _parameter("subject", "the topic of a group of family cursus", {"type": "string"}),
     ),
+    "/api/transactions": _get(
+        "transactions",
+        "Transactional ids of all protocols, by family and name",
+        "Transactions",
+        *_PAGED,
+        _parameter("state", "in these states", {"type": "array", "items": {"type": "string"}}),
+    ),
+    "/api/load": _get("load", "What nodes have done since their processes began", "Loads"),
     "/api/health": _get("health", "Whether the cluster is healthy, and else what to do", "Health"),
     "/api/nodes": _get("nodes", "All nodes, each as it says itself", "Nodes"),
     "/api/quorum": _get("quorum", "Who votes about the metadata, and how far each is", "Quorum"),

@@ -9,14 +9,16 @@ from urllib.parse import unquote
 
 import trio
 
-from paceline.errors import AuthenticationFailed
+from paceline.errors import AuthenticationFailed, InvalidRequest
 from paceline.values import dataclass
 from paceline_node.env import RunBlocking
 from paceline_node.http.api.call import Call, parameters
 from paceline_node.http.api.documents import Document, encoded
 from paceline_node.http.api.groups import GroupPages
 from paceline_node.http.api.nodes import NodePages
+from paceline_node.http.api.records import RecordPages
 from paceline_node.http.api.topics import TopicPages
+from paceline_node.http.api.transactions import TransactionPages
 from paceline_node.http.lazy_imports import load
 from paceline_node.http.page import Asked, Page
 from paceline_node.http.problems import problem
@@ -40,7 +42,13 @@ class Route:
     parameters: frozenset[str] = frozenset()
 
 
-def routes(topics: TopicPages, groups: GroupPages, nodes: NodePages) -> tuple[Route, ...]:
+def routes(
+    topics: TopicPages,
+    records: RecordPages,
+    groups: GroupPages,
+    transactions: TransactionPages,
+    nodes: NodePages,
+) -> tuple[Route, ...]:
     """All pages but the description of them."""
     paged = frozenset({"limit", "after"})
     of_partitions = paged | {"topic", "node", "trouble", "internal"}
@@ -48,10 +56,17 @@ def routes(topics: TopicPages, groups: GroupPages, nodes: NodePages) -> tuple[Ro
         Route("/api/topics", topics.topics, paged | {"internal"}),
         Route("/api/topics/{topic}", topics.topic, paged),
         Route("/api/topics/{topic}/partitions/{partition}", topics.partition),
+        Route(
+            "/api/topics/{topic}/partitions/{partition}/records",
+            records.records,
+            frozenset({"limit", "offset", "time", "last", "contains"}),
+        ),
         Route("/api/partitions", topics.partitions, of_partitions),
         Route("/api/groups", groups.groups, paged | {"family", "state"}),
         Route("/api/groups/{group}", groups.group, paged | {"family", "subject"}),
+        Route("/api/transactions", transactions.transactions, paged | {"state"}),
         Route("/api/health", nodes.health),
+        Route("/api/load", nodes.load),
         Route("/api/nodes", nodes.nodes),
         Route("/api/quorum", nodes.quorum),
         Route("/api/connections", nodes.connections, paged),
@@ -94,18 +109,23 @@ class ApiPages:
         """The page. Raises PacelineError."""
         if asked.path == DESCRIPTION:
             return await self._described()
-        found = self._find(asked.path)
-        if found is None:
+        if self._find(asked.path) is None:
             return problem(
                 HTTPStatus.NOT_FOUND, f"no page {asked.path}", f"{DESCRIPTION} describes those"
             )
+        async with self._places:
+            document = await self.document(asked, principal)
+            return Page(await self._turns.run(encoded(document)), _JSON)
+
+    async def document(self, asked: Asked, principal: Principal) -> Document:
+        """The same for who has it written down himself. Raises PacelineError."""
         if self._must_log_in and principal.proof is Proof.NONE:
             raise AuthenticationFailed("this listener answers only those who log in")
+        found = self._find(asked.path)
+        if found is None:
+            raise InvalidRequest(f"no page {asked.path}: {DESCRIPTION} describes those")
         route, names = found
-        call = Call(principal, names, parameters(asked.query, route.parameters))
-        async with self._places:
-            document = await route.make(call)
-            return Page(await self._turns.run(encoded(document)), _JSON)
+        return await route.make(Call(principal, names, parameters(asked.query, route.parameters)))
 
     def _find(self, path: str) -> tuple[Route, Mapping[str, str]] | None:
         parts = path.split("/")

@@ -50,6 +50,18 @@ def record(description: str, **fields: Schema) -> Schema:
     return _of("object", description, properties=fields, required=list(fields))
 
 
+def _spread(description: str) -> Schema:
+    return record(
+        description,
+        up_to_ms=several(number(), "bounds"),
+        counts=several(
+            integer(minimum=0),
+            "how many took up to each bound, and longer than the bound before it; the last: longer "
+            "than all",
+        ),
+    )
+
+
 def ref(name: str) -> Schema:
     """One of :data:`SCHEMAS`."""
     return {"$ref": f"#/components/schemas/{name}"}
@@ -139,6 +151,34 @@ _TOPICS: dict[str, Schema] = {
         next=_NEXT,
     ),
 }
+_BYTES: Schema = {
+    "description": "text, null, or base64 of what is no UTF-8",
+    "oneOf": [{"type": ["string", "null"]}, record("", base64=text())],
+}
+_RECORDS: dict[str, Schema] = {
+    "Records": record(
+        "committed records of a partition; half a megabyte of them at most, found within a second "
+        "or 8 MiB of the log",
+        topic=text(),
+        partition=_COUNT,
+        log_start_offset=_COUNT,
+        end=integer("of what is committed", minimum=0),
+        next=integer("the offset to go on from", minimum=0),
+        records=several(ref("Record")),
+    ),
+    "Record": record(
+        "as 'consume --json', with the first 4096 bytes of key, value and headers",
+        topic=text(),
+        partition=_COUNT,
+        offset=_COUNT,
+        timestamp=integer("in ms since 1970; -1: none", minimum=-1),
+        key=_BYTES,
+        value=_BYTES,
+        headers=several(_of("array", "name and value", items=_BYTES)),
+        key_bytes=integer("how long it is; -1: null", minimum=-1),
+        value_bytes=integer("how long it is; -1: null", minimum=-1),
+    ),
+}
 _GROUPS: dict[str, Schema] = {
     "GroupListing": record(
         "a group in a list", **_GROUP, members=_COUNT, generation=integer(minimum=-1)
@@ -181,6 +221,21 @@ _GROUPS: dict[str, Schema] = {
         member=maybe(text("who reads it")),
     ),
 }
+_TRANSACTIONS: dict[str, Schema] = {
+    "Transactions": record(
+        "as 'transaction list'", transactions=several(ref("Transaction")), next=_NEXT
+    ),
+    "Transaction": record(
+        "a transactional id, and its present or last transaction",
+        id=text(),
+        family=text(enum=["kafka", "cursus", "sink"]),
+        state=text("empty, ongoing, prepare_commit, ..."),
+        open_s=maybe(number("null: none is open")),
+        partitions=integer("that it has written to", minimum=0),
+        producer_id=integer(),
+        epoch=integer(),
+    ),
+}
 _NODES: dict[str, Schema] = {
     "Node": record(
         "a node, as it says itself; null: it is silent, -1: it does not know",
@@ -203,6 +258,22 @@ _NODES: dict[str, Schema] = {
         cluster_id=text(format="uuid"),
         controller=maybe(_NODE_ID),
         nodes=several(ref("Node")),
+    ),
+    "Loads": record("all registered nodes", nodes=several(ref("Load"))),
+    "Load": record(
+        "what a node has done since its process began; null: it is silent",
+        node=_NODE_ID,
+        uptime_ms=maybe(_COUNT),
+        appended_records=maybe(integer("by it as leader", minimum=0)),
+        appended_bytes=maybe(_COUNT),
+        fetched_records=maybe(integer("by consumers", minimum=0)),
+        fetched_bytes=maybe(_COUNT),
+        requests=maybe(integer("answered, of all protocols", minimum=0)),
+        connections=maybe(integer("of clients, now", minimum=0)),
+        client_memory_bytes=maybe(integer("held on behalf of clients, now", minimum=0)),
+        writes=maybe(_spread("requests that wrote records, by how long they took")),
+        syncs=maybe(_spread("syncs of logs to the disk, by how long they took")),
+        reason=maybe(text("why it is silent")),
     ),
     "Quorum": record(
         "as 'quorum describe'",
@@ -318,4 +389,11 @@ _OTHERS: dict[str, Schema] = {
         required=["ready", "failed", "checks"],
     ),
 }
-SCHEMAS: dict[str, Schema] = {**_TOPICS, **_GROUPS, **_NODES, **_OTHERS}
+SCHEMAS: dict[str, Schema] = {
+    **_TOPICS,
+    **_RECORDS,
+    **_GROUPS,
+    **_TRANSACTIONS,
+    **_NODES,
+    **_OTHERS,
+}

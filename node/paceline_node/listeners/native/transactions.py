@@ -15,7 +15,7 @@ from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.admin.node_status import broker_info
 from paceline_node.services.transactions.transaction_service import TransactionService
-from paceline_node.services.transactions.transaction_views import TransactionInfo
+from paceline_node.services.transactions.transaction_views import listing_of
 from paceline_node.sliced_work import Work
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 
@@ -76,7 +76,7 @@ class NativeTransactions:
             listed = []
             for each in found:
                 yield 1
-                listed.append(_listing(each).pack())
+                listed.append(listing_of(each).pack())
             return listed
 
         return Packed([await self._turns.run(packed())])
@@ -86,7 +86,7 @@ class NativeTransactions:
         key = _key(request.family, request.transactional_id)
         found = await self._transactions.describe(principal, key)
         return wire.TransactionDescription(
-            listing=_listing(found),
+            listing=listing_of(found),
             partitions=tuple(
                 wire.TransactionPartition(each.topic, each.partition) for each in found.partitions
             ),
@@ -155,18 +155,6 @@ class NativeTransactions:
         if sink is None:
             return wire.SinkDescription(False, "", "", -1)
         return wire.SinkDescription(True, sink.query, sink.run, sink.last_batch)
-
-
-def _listing(found: TransactionInfo) -> wire.TransactionListing:
-    return wire.TransactionListing(
-        found.key.family.value,
-        found.key.name,
-        found.state,
-        *found.identity,
-        found.timeout_ms,
-        int(found.open_s * 1000) if found.open_s >= 0 else -1,
-        len(found.partitions),
-    )
 
 
 def _key(family: str, name: str) -> TransactionKey:

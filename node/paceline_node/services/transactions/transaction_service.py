@@ -427,24 +427,29 @@ class TransactionService:
         """All ids that the principal may see, in one of ``states`` (empty: any), by family and
         name. Each as it is in its turn: who lists 100,000 keeps nobody else waiting. Raises
         InvalidRequest for what is no state."""
-        unknown = [name for name in states if name not in _STATES]
-        if unknown:
-            raise InvalidRequest(
-                f"no transaction is {unknown[0]!r}; states are {', '.join(_STATES)}"
-            )
-        wanted = frozenset(_STATES[name] for name in states)
-        keys = await self._perform(lambda engine: engine.inspection.keys())
+        wanted = states_named(states)
+        keys = await self.keys()
         runs = []
         for at in range(0, len(keys), _AT_A_TIME):
             await self._turns.next()
-            some = keys[at : at + _AT_A_TIME]
-            found = await self._perform(partial(_listed, some, wanted))
-            seen = [each for each in found if self._may_see(principal, each.key.owner)]
+            found = await self.infos(keys[at : at + _AT_A_TIME], wanted)
+            seen = [each for each in found if self.may_see(principal, each.key)]
             runs.append(sorted(seen, key=_place))
         return await self._turns.run(_merged(runs))
 
-    def _may_see(self, principal: Principal, name: str) -> bool:
-        resource = Resource(ResourceKind.TRANSACTION, name)
+    async def keys(self) -> Sequence[TransactionKey]:
+        """Of all ids, in no order. Nobody is asked whether that may be told."""
+        return await self._perform(lambda engine: engine.inspection.keys())
+
+    async def infos(
+        self, some: Sequence[TransactionKey], states: frozenset[State]
+    ) -> Sequence[TransactionInfo]:
+        """Those of a few that are in one of ``states`` (empty: any). Nobody is asked either."""
+        return await self._perform(partial(_listed, some, states))
+
+    def may_see(self, principal: Principal, key: TransactionKey) -> bool:
+        """Whether lists show ``principal`` an id."""
+        resource = Resource(ResourceKind.TRANSACTION, key.owner)
         return self._access.allows(principal, Operation.DESCRIBE, resource)
 
     async def known(self, principal: Principal, key: TransactionKey) -> StagedInfo:
@@ -482,6 +487,14 @@ class TransactionService:
             answer = await self._perform(lambda engine: command(engine, spare))
         assert answer is not None
         return answer
+
+
+def states_named(names: Sequence[str]) -> frozenset[State]:
+    """Raises InvalidRequest for what is no state."""
+    unknown = [name for name in names if name not in _STATES]
+    if unknown:
+        raise InvalidRequest(f"no transaction is {unknown[0]!r}; states are {', '.join(_STATES)}")
+    return frozenset(_STATES[name] for name in names)
 
 
 def _listed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from paceline.wire.native.transactions import TransactionListing
 from paceline.wire.peer.names import PartitionName
 from paceline.wire.records import Record
 from paceline_node.transaction_names import ProducerIdentity, TransactionKey
@@ -80,6 +81,19 @@ def info_of(found: Listed) -> TransactionInfo:
         sink=transaction.sink,
         batch=transaction.batch,
         run=transaction.run,
+    )
+
+
+def listing_of(found: TransactionInfo) -> TransactionListing:
+    """An item of a list."""
+    return TransactionListing(
+        found.key.family.value,
+        found.key.name,
+        found.state,
+        *found.identity,
+        found.timeout_ms,
+        int(found.open_s * 1000) if found.open_s >= 0 else -1,
+        len(found.partitions),
     )
 
 
