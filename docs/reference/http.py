@@ -8,6 +8,8 @@ from typing import Any
 from docs.reference.markdown import code, table, whole
 from paceline_node.http.api.openapi import document
 from paceline_node.http.api.pages import DESCRIPTION
+from paceline_node.http.console.files import FILE, INDEX
+from paceline_node.http.stream.conversation import PATH as STREAM_PATH
 from paceline_node.settings import ListenerKind
 
 HTTP, HEALTH, METRICS = (
@@ -46,6 +48,12 @@ PATHS: Mapping[tuple[ListenerKind, str], str] = {
         for path, item in document()["paths"].items()
         if path.startswith("/api/")
     },
+    (HTTP, INDEX): "The [console](../how-to/console.md), for browsers.",
+    (HTTP, FILE): "Its files.",
+    (HTTP, STREAM_PATH): (
+        "A WebSocket of text, for the console: documents of `/api` as they change, twice a second "
+        "at most."
+    ),
     (HTTP, "/native"): (
         "A WebSocket that speaks the native protocol: each binary message is one frame. Clients "
         "are given `ws://HOST:7480/native` as their address."
@@ -65,8 +73,8 @@ _INTRO = """
 GET and HEAD, HTTP/1.1; HTTPS behind `http+tls` in `listeners`, with certificates of clients behind
 `?client_auth=required`. Without that whoever reaches the port may ask, so do not show it to
 strangers. Pages under `/api` show what [commands print](json.md) with `--output json`: how to ask
-for it says [Ask a node over HTTP](../how-to/api.md). Nothing is changed over HTTP; commands and the
-[Python client](python.md) are for that, and for records.
+for it says [Ask a node over HTTP](../how-to/api.md). Nothing is changed over HTTP: commands and the
+[Python client](python.md) are for that.
 
 Whatever is not answered with 200 (but for `/ready`) is told by the document of an error:
 `{"error": {"code": ..., "message": ..., "hint": ...}}`, as commands do.

@@ -134,5 +134,5 @@ def address_table(listeners: Sequence[Mapping[str, str]], *, is_encrypted: bool 
     scheme = "https" if is_encrypted else "http"
     pages = [f"{scheme}://{node[_PAGES]}" for node in listeners if _PAGES in node]
     if pages:
-        rows.append(("metrics, API", " ".join(pages)))
+        rows.append(("console, API", " ".join(pages)))
     return Table(("clients", "addresses"), rows)

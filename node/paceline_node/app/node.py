@@ -36,6 +36,7 @@ from paceline_node.app.tls import NodeTls
 from paceline_node.controller.raft_store import MetadataCorrupt, RaftStore
 from paceline_node.controller.raft_types import Member
 from paceline_node.env import Env
+from paceline_node.http.console.files import ConsoleFiles
 from paceline_node.listeners.serving import BoundListener, bind
 from paceline_node.net.accepting import AcceptGate
 from paceline_node.net.network import RealDescriptors
@@ -95,6 +96,7 @@ class Node:
             self._tls.door,
             browsers_of(settings),
             AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors),
+            ConsoleFiles(env.host.run_blocking),
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 
 import trio
@@ -16,10 +17,15 @@ from paceline_node.client_connections import Connections
 from paceline_node.client_memory import ClientMemory, Holding
 from paceline_node.env import Host
 from paceline_node.http.api.pages import ApiPages, Route
+from paceline_node.http.console.files import ConsoleFiles
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.page import PageMaker
 from paceline_node.http.pages import Scrapes, metrics_page, standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, StreamHandler
+from paceline_node.http.stream.conversation import PATH as STREAM_PATH
+from paceline_node.http.stream.conversation import Stream
+from paceline_node.http.stream.feeds import Feeds
+from paceline_node.http.talk import Talk
 from paceline_node.listeners.cursus.listener import CursusListener
 from paceline_node.listeners.native.listener import NativeService
 from paceline_node.listeners.serving import Client, soon
@@ -98,6 +104,7 @@ class NodePages:
             stream: trio.abc.Stream, name: str, login: Login, memory: Holding
         ) -> None:
             with trio.move_on_after(login.lifetime_ms / 1000 or float("inf")) as scope:
+                end = soon(scope)
                 client = Client(
                     name,
                     is_loopback=False,
@@ -105,10 +112,10 @@ class NodePages:
                     memory=memory,
                     is_encrypted=is_encrypted,
                     must_log_in=must_log_in,
-                    end=soon(scope),
+                    end=end,
                 )
                 try:
-                    session = self._session(login, client)
+                    session = self._session(login, end)
                 except AuthenticationFailed:
                     return  # what it showed was taken away meanwhile
                 try:
@@ -122,13 +129,35 @@ class NodePages:
             scrapes, status.checks, status.permit, self._memory, self._certificates
         )
         api = ApiPages(self._api, self._services.turns, self._run_blocking, must_log_in=must_log_in)
-        return self._server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket}, api)
+        console = ConsoleFiles(self._run_blocking)
+        stream = Stream(Feeds(api.document, self._services.turns), self._serving, self._about)
+        return self._server(
+            ListenerKind.HTTP,
+            {"/": console.index, **pages},
+            {NATIVE_PATH: native_over_websocket},
+            {STREAM_PATH: stream.serve},
+            (api, console),
+        )
 
-    def _session(self, login: Login, client: Client) -> Session | None:
+    @contextmanager
+    def _serving(self, login: Login) -> Iterator[None]:
+        """Around what is served to somebody. Raises AuthenticationFailed."""
+        with trio.move_on_after(login.lifetime_ms / 1000 or float("inf")) as scope:
+            session = self._session(login, soon(scope))
+            try:
+                yield
+            finally:
+                self._authenticator.sessions.leave(session)
+
+    def _about(self) -> dict[str, object]:
+        """What the console shows of this node at its head."""
+        return {"node": self._services.status.node_id, "software": self._services.status.software}
+
+    def _session(self, login: Login, end: Callable[[], None]) -> Session | None:
         """Of a client whose upgrade showed credentials. Raises AuthenticationFailed."""
         if login.principal.proof not in (Proof.PASSWORD, Proof.TOKEN, Proof.JWT):
             return None
-        return self._authenticator.sessions.enter(login, client.end)
+        return self._authenticator.sessions.enter(login, end)
 
     def _certificates(self) -> dict[str, object]:
         """What /ready says of them; nothing where none is used."""
@@ -145,10 +174,12 @@ class NodePages:
         kind: ListenerKind,
         pages: Mapping[str, PageMaker],
         sockets: Mapping[str, StreamHandler] | None = None,
-        api: ApiPages | None = None,
+        talks: Mapping[str, Talk] | None = None,
+        branches: Sequence[ApiPages | ConsoleFiles] = (),
     ) -> HttpServer:
         """A server of a few pages, all counted."""
-        paths = (*pages, *(sockets or {}), *(api.templates if api else ()))
+        known = (name for branch in branches for name in branch.templates)
+        paths = (*pages, *(sockets or {}), *(talks or {}), *known)
         names = {path: path.removeprefix("/") or "root" for path in paths}
         meters = self._metrics.requests_by(kind.value, names)
 
@@ -159,12 +190,13 @@ class NodePages:
         return HttpServer(
             pages,
             sockets=sockets,
+            talks=talks,
             browsers=browsers_of(self._settings),
             limits=self._limits(),
             count=count,
             memory=self._memory,
             who=self._authenticator.header,
-            branches=() if api is None else (api,),
+            branches=branches,
             connections=self._connections,
         )
 

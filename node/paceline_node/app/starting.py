@@ -18,6 +18,7 @@ from paceline.health import judge_start
 from paceline.wire.frame import FrameReader, encode_error
 from paceline_node.client_memory import ClientMemory
 from paceline_node.http.api.pages import ApiOfStarting
+from paceline_node.http.console.files import ConsoleFiles
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.page import Branch, Page, PageMaker
 from paceline_node.http.pages import LIVE_PAGES, ready_page
@@ -67,13 +68,16 @@ class StartingNode:
         door: Callable[[Listener], TlsAcceptor | None],
         browsers: BrowserCheck,
         gate: AcceptGate,
+        console: ConsoleFiles,
     ) -> None:
         self._reasons = reasons
         self._door = door
         self._gate = gate
         self._memory = ClientMemory(_CONNECTIONS * _HELLO_BYTES)
         self._servers = {
-            ListenerKind.HTTP: _server(self._pages(), browsers, (ApiOfStarting(reasons),)),
+            ListenerKind.HTTP: _server(
+                {"/": console.index, **self._pages()}, browsers, (ApiOfStarting(reasons), console)
+            ),
             ListenerKind.CURSUS_HEALTH: _server(health_pages(self._checks), browsers),
         }
 

@@ -12,11 +12,14 @@ from paceline_node.security.principals import Principal
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An answer to GET."""
+    """An answer to GET. With an ``etag``, which names its content, browsers keep it and ask each
+    time whether it is still the same; without, nobody keeps it."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: HTTPStatus = HTTPStatus.OK
+    etag: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 PageMaker = Callable[[Principal], Awaitable[Page]]

@@ -25,6 +25,7 @@ from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding, sourc
 from paceline_node.http.lazy_imports import load
 from paceline_node.http.page import Asked, Branch, Page, PageMaker
 from paceline_node.http.problems import problem, problem_of
+from paceline_node.http.talk import Caller, Talk
 from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.net.connection_limit import address_of, name_of
 from paceline_node.net.tls_acceptor import ClearText, TlsAcceptor
@@ -72,15 +73,16 @@ def _uncounted(path: str, status: HTTPStatus, seconds: float) -> None:
 
 class HttpServer:
     """``pages`` maps paths to what makes their answer, ``branches`` have those that begin alike,
-    ``sockets`` maps paths to what serves a WebSocket there. A page raises the error that it is
-    answered with, AuthorizationFailed for whom it is not (403); ``who`` says whose credentials are
-    shown, and raises AuthenticationFailed (401)."""
+    ``sockets`` and ``talks`` map paths to what serves a WebSocket there. A page raises the error
+    that it is answered with, AuthorizationFailed for whom it is not (403); ``who`` says whose
+    credentials are shown, and raises AuthenticationFailed (401)."""
 
     def __init__(
         self,
         pages: Mapping[str, PageMaker],
         *,
         sockets: Mapping[str, StreamHandler] | None = None,
+        talks: Mapping[str, Talk] | None = None,
         browsers: BrowserCheck | None = None,
         limits: HttpLimits | None = None,
         count: Count = _uncounted,
@@ -96,6 +98,7 @@ class HttpServer:
         self._count = count
         self._pages = dict(pages)
         self._sockets = dict(sockets or {})
+        self._talks = dict(talks or {})
         self._browsers = browsers or BrowserCheck()
         self._limits = limits or HttpLimits()
         self._log = structlog.get_logger(component="http")
@@ -185,6 +188,8 @@ class HttpServer:
             page = await self._page(head, await self._asker(head, connection))
         except AuthenticationFailed as error:
             page = problem_of(error)
+        if page.etag and page.etag in head.has_etags:
+            page = replace(page, body=b"", status=HTTPStatus.NOT_MODIFIED)
         self._tell(head.path, page.status, arrived)
         return await self._answer(connection, page, head.method)
 
@@ -201,12 +206,18 @@ class HttpServer:
     async def _logged_in(self, head: _Head, connection: _Connection) -> Login:
         """Whose credentials a request shows, else whom the certificate names. Raises
         AuthenticationFailed."""
-        if head.authorization is None or self._who is None:
+        if head.authorization is None:
+            return Login(connection.principal)
+        return await self._shown(connection, head.authorization)
+
+    async def _shown(self, connection: _Connection, authorization: str) -> Login:
+        """Whose credentials they are. Raises AuthenticationFailed."""
+        if self._who is None:
             return Login(connection.principal)
         host = host_of(connection.address)
         if not (connection.is_encrypted or _is_of_this_machine(host)):
             raise AuthenticationFailed("others would see the credentials: it needs TLS")
-        return await self._who(head.authorization, source_of(host))
+        return await self._who(authorization, source_of(host))
 
     async def _answer(self, connection: _Connection, page: Page, method: str) -> bool:
         """Send a page; it is charged to the client until it is taken. False when the connection is
@@ -237,10 +248,10 @@ class HttpServer:
         return None
 
     async def _page(self, head: _Head, principal: Principal) -> Page:
+        if head.path in self._sockets or head.path in self._talks:
+            return problem(HTTPStatus.UPGRADE_REQUIRED, "this path speaks WebSocket")
         make = self._maker(head)
         if make is None:
-            if head.path in self._sockets:
-                return problem(HTTPStatus.UPGRADE_REQUIRED, "this path speaks WebSocket")
             return problem(HTTPStatus.NOT_FOUND, f"no page {head.path}")
         if head.method not in ("GET", "HEAD"):
             return problem(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are served")
@@ -270,8 +281,8 @@ class HttpServer:
         self._count(counted, status, trio.current_time() - arrived)
 
     async def _upgrade(self, connection: _Connection, head: _Head) -> None:
-        handler = self._sockets.get(head.path)
-        if handler is None or head.method != "GET":
+        handler, talk = self._sockets.get(head.path), self._talks.get(head.path)
+        if (handler is None and talk is None) or head.method != "GET":
             page = problem(HTTPStatus.NOT_FOUND, f"no WebSocket at {head.path}")
             await connection.say_last_word(page)
             return
@@ -283,19 +294,26 @@ class HttpServer:
         connection.is_of(login.principal)
         # Here, not above: a node without WebSocket clients does without trio-websocket.
         await load("paceline_node.http.upgrade")
-        from paceline_node.http.upgrade import ReplayStream, serve_websocket
+        from paceline_node.http.upgrade import ReplayStream, framed, serve_websocket, spoken
 
         address = connection.address
+        name = f"{address}:websocket {head.path}"
         with (
             trio.CancelScope() as scope,
             self._memory.holding("http", address, scope.cancel) as held,
         ):
+            if connection.seen is not None:
+                connection.seen.memory = held
+            if talk is not None:
+                caller = Caller(login, host_of(address), partial(self._shown, connection), held)
+                converse = spoken(talk, caller, self._limits.send_s)
+            else:
+                assert handler is not None
+                converse = framed(handler, name, login, held)
             await serve_websocket(
                 ReplayStream(*connection.from_request_on()),
-                handler,
-                login,
+                converse,
                 held,
-                name=f"{address}:websocket {head.path}",
                 max_message_bytes=self._limits.message_bytes,
                 handshake_s=self._limits.head_s,
                 stall_s=self._limits.stall_s,
@@ -315,6 +333,8 @@ class _Head:
     has_body: bool
     wants_websocket: bool
     is_ascii: bool
+    has_etags: frozenset[str]
+    """Of what the client has kept of the page."""
 
     @classmethod
     def of(cls, request: h11.Request) -> _Head:
@@ -335,6 +355,10 @@ class _Head:
             or headers.get(b"content-length", b"0").strip() != b"0",
             wants_websocket=headers.get(b"upgrade", b"").lower() == b"websocket",
             is_ascii=all(value.isascii() for _, value in request.headers),
+            has_etags=frozenset(
+                each.strip().removeprefix("W/")
+                for each in headers.get(b"if-none-match", b"").decode("latin-1").split(",")
+            ),
         )
 
 
@@ -352,6 +376,13 @@ def _target(target: str) -> Asked:
     except ValueError:
         return Asked(target, "")
     return Asked(found.path, found.query)
+
+
+def _of_body(page: Page) -> list[tuple[str, str]]:
+    """Headers of what is sent; of what the browser has already there is nothing to say."""
+    if page.status is HTTPStatus.NOT_MODIFIED:
+        return []
+    return [("content-type", page.content_type), ("content-length", str(len(page.body)))]
 
 
 class _Connection:
@@ -421,10 +452,11 @@ class _Connection:
 
     async def _send(self, page: Page, method: str, *, more: bool) -> None:
         headers = [
-            ("content-type", page.content_type),
-            ("content-length", str(len(page.body))),
-            ("cache-control", "no-store"),
+            *_of_body(page),
+            *([("etag", page.etag)] if page.etag else []),
+            ("cache-control", "no-cache" if page.etag else "no-store"),
             ("x-content-type-options", "nosniff"),
+            *page.headers,
             *([("allow", "GET, HEAD")] if page.status is HTTPStatus.METHOD_NOT_ALLOWED else []),
         ]
         if not more:

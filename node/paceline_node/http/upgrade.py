@@ -1,8 +1,8 @@
-"""WebSocket as a byte stream of frames.
+"""WebSocket as a byte stream of frames, or as messages of text.
 
-Over WebSocket each binary message carries exactly one frame (``wire/frame.py``). The handlers of
-the native protocol know byte streams only: :class:`WebSocketStream` cuts what they send into
-frames, one message each, and gives them the bytes of the messages that arrive.
+Where frames travel over WebSocket each binary message carries exactly one (``wire/frame.py``). The
+handlers of the native protocol know byte streams only: :class:`WebSocketStream` cuts what they send
+into frames, one message each, and gives them the bytes of the messages that arrive.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import trio_websocket
 
 from paceline.wire.frame import LENGTH_BYTES
 from paceline_node.client_memory import Holding, Portion
+from paceline_node.http.talk import Caller, Talk
 from paceline_node.net.connection_tasks import connection_tasks
 from paceline_node.net.deadlines import arrival_s
 from paceline_node.security.sessions import Login
@@ -171,18 +172,81 @@ def _one_frame(message: str | bytes) -> bytes:
     return message
 
 
-async def serve_websocket(
-    stream: trio.abc.Stream,
+class TextMessages:
+    """A WebSocket's messages of text. Whoever takes nothing for ``send_s`` is as good as gone."""
+
+    def __init__(
+        self,
+        websocket: trio_websocket.WebSocketConnection,
+        below: ChargedStream,
+        memory: Holding,
+        send_s: float,
+    ) -> None:
+        self._websocket = websocket
+        self._below = below
+        self._sending = Portion(memory)
+        self._send_s = send_s
+        below.max_bytes = _FIRST_BYTES
+
+    async def receive(self) -> str | None:
+        """The next one; None: there will be none."""
+        try:
+            message = await self._websocket.get_message()
+        except trio_websocket.ConnectionClosed:
+            return None
+        self._below.taken(len(message))
+        return message if isinstance(message, str) else None
+
+    async def send(self, text: str) -> None:
+        """Send one. Raises BrokenResourceError."""
+        await self._sending.grow(_COPIES * len(text))
+        try:
+            with trio.move_on_after(self._send_s) as scope:
+                await self._websocket.send_message(text)
+        except trio_websocket.ConnectionClosed as error:
+            raise trio.BrokenResourceError("the WebSocket is closed") from error
+        finally:
+            self._sending.give_all()
+        if scope.cancelled_caught:
+            raise trio.BrokenResourceError("the browser does not read")
+
+
+Converse = Callable[[trio_websocket.WebSocketConnection, ChargedStream], Awaitable[None]]
+
+
+def framed(
     handler: Callable[[trio.abc.Stream, str, Login, Holding], Awaitable[None]],
+    name: str,
     login: Login,
     memory: Holding,
+) -> Converse:
+    """Have frames served."""
+
+    async def converse(websocket: trio_websocket.WebSocketConnection, below: ChargedStream) -> None:
+        await handler(WebSocketStream(websocket, below, memory), name, login, memory)
+
+    return converse
+
+
+def spoken(talk: Talk, caller: Caller, send_s: float) -> Converse:
+    """Have text served."""
+
+    async def converse(websocket: trio_websocket.WebSocketConnection, below: ChargedStream) -> None:
+        await talk(TextMessages(websocket, below, caller.memory, send_s), caller)
+
+    return converse
+
+
+async def serve_websocket(
+    stream: trio.abc.Stream,
+    converse: Converse,
+    memory: Holding,
     *,
-    name: str,
     max_message_bytes: int,
     handshake_s: float,
     stall_s: float,
 ) -> None:
-    """Finish the upgrade on ``stream``, whose first bytes are the request, and run the handler.
+    """Finish the upgrade on ``stream``, whose first bytes are the request, and have it served.
 
     A handshake that fails or is too slow, and a client that goes away, end quietly; the stream is
     the caller's to close.
@@ -195,7 +259,7 @@ async def serve_websocket(
                 websocket = await _accept(nursery, below, max_message_bytes)
             if websocket is not None:
                 try:
-                    await handler(WebSocketStream(websocket, below, memory), name, login, memory)
+                    await converse(websocket, below)
                 finally:
                     with trio.move_on_after(_CLOSE_S, shield=True):
                         await websocket.aclose()

@@ -6,31 +6,16 @@ Needs Chromium (Debian: ``apt-get install chromium``); skipped with the reason w
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from subprocess import DEVNULL
 
 import pytest
 import trio
 
+from tests.chromium import BROWSER, HANG_S, WHY_NOT, browsing
 from tests.integration.hostile.test_v1 import ONE
 from tests.integration.node.nodes import V1Client, lone_node
 from tests.integration.node.test_metrics import scrape
 
-BROWSER = next(
-    (
-        found
-        for name in ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
-        if (found := shutil.which(name)) is not None
-    ),
-    None,
-)
-PAGE_S = 240.0
-"""Bounds a hang: a browser takes a minute to start where many others want the processor."""
 POSTS = 40
 PAGE = """<!doctype html><meta charset="utf-8"><script>
 const lines = (from) =>
@@ -123,31 +108,8 @@ async def _answer(stream: trio.SocketStream, page: str) -> None:
     await stream.aclose()
 
 
-@asynccontextmanager
-async def browsing(url: str, profile: Path) -> AsyncIterator[None]:
-    """A browser that looks at ``url`` while the block runs."""
-    assert BROWSER is not None
-    process = await trio.lowlevel.open_process(
-        [
-            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-            *("--no-first-run", "--disable-background-networking", "--disable-extensions"),
-            *(f"--user-data-dir={profile}", "--remote-debugging-port=0", url),
-        ],
-        stdin=DEVNULL,
-        stdout=DEVNULL,
-        stderr=DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        with trio.CancelScope(shield=True):
-            await process.wait()
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium")
-@pytest.mark.timeout(2 * PAGE_S)
+@pytest.mark.skipif(BROWSER is None, reason=WHY_NOT)
+@pytest.mark.timeout(2 * HANG_S)
 async def test_a_page_in_a_browser_cannot_post_lines(tmp_path: Path) -> None:
     site = Site()
     async with lone_node(tmp_path, ONE) as node, V1Client(node.v1) as client:
@@ -162,7 +124,7 @@ async def test_a_page_in_a_browser_cannot_post_lines(tmp_path: Path) -> None:
             nursery.start_soon(trio.serve_listeners, site.serve, [pages])
             nursery.start_soon(trio.serve_listeners, site.witness, [witness])
             async with browsing(url, tmp_path / "profile"):
-                with trio.fail_after(PAGE_S):
+                with trio.fail_after(HANG_S):
                     await site.is_done.wait()
             nursery.cancel_scope.cancel("the page has told all")
         # The browser did post lines, each at the begin of one, as a port without defence gets them.

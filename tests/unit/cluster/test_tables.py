@@ -141,7 +141,7 @@ def test_addresses_are_as_clients_take_them() -> None:
         "CLIENTS       ADDRESSES",
         "Kafka         127.0.0.1:9192,127.0.0.1:9193,127.0.0.1:9194",
         "V1            127.0.0.1:9092,127.0.0.1:10092,127.0.0.1:11092",
-        "metrics, API  http://127.0.0.1:7480 http://127.0.0.1:8480 http://127.0.0.1:9480",
+        "console, API  http://127.0.0.1:7480 http://127.0.0.1:8480 http://127.0.0.1:9480",
     ]
     assert max(map(len, drawn(address_table(listeners)))) <= COLUMNS
 

@@ -49,6 +49,15 @@ def test_simulator_and_benchmarks_stay_in_the_checkout(wheel: Path) -> None:
     assert {"chaos", "checker", "cli", "faulty", "testing"} <= inside
 
 
+def test_the_console_is_in_it(wheel: Path) -> None:
+    def files(root: Path) -> set[str]:
+        static = root / "paceline_node" / "http" / "console" / "static"
+        return {str(each.relative_to(static)) for each in static.rglob("*") if each.is_file()}
+
+    assert files(wheel) == files(ROOT / "node")
+    assert "index.html" in files(wheel)
+
+
 def test_every_command_and_module_is_imported_without_them(wheel: Path) -> None:
     # Without site, whose .pth file of an editable installation leads to the checkout.
     paths = [str(wheel), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]

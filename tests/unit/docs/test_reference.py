@@ -26,8 +26,10 @@ from paceline_node.app.node_pages import NATIVE_PATH
 from paceline_node.client_memory import ClientMemory
 from paceline_node.env import RealHost
 from paceline_node.http.api.pages import ApiPages
+from paceline_node.http.console.files import FILE, INDEX
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.pages import Scrapes, standard_pages
+from paceline_node.http.stream.conversation import PATH as STREAM_PATH
 from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Principal
 from paceline_node.settings import ListenerKind, print_config
@@ -133,6 +135,9 @@ def test_every_page_of_http_is_there() -> None:
             *standard_pages(scrapes, tuple, _nobody, ClientMemory(1)),
             *ApiPages(table(), Turns(), RealHost().run_blocking).templates,
             NATIVE_PATH,
+            INDEX,
+            FILE,
+            STREAM_PATH,
         },
         ListenerKind.CURSUS_HEALTH: set(health_pages(_nothing)),
         ListenerKind.CURSUS_METRICS: {"/metrics"},

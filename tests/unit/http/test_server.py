@@ -17,7 +17,7 @@ from paceline_node.http.api.pages import ApiOfStarting
 from paceline_node.http.page import Page
 from paceline_node.http.pages import Scrapes, standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer
-from paceline_node.http.upgrade import serve_websocket
+from paceline_node.http.upgrade import framed, serve_websocket
 from paceline_node.loop_turns import Turns
 from paceline_node.net.framestream import FrameStream
 from paceline_node.observe.metrics import Metrics
@@ -56,7 +56,7 @@ class Client:
         headers = dict(line.lower().split(": ", 1) for line in lines)
         assert len(headers) == len(lines), f"a header is there twice: {lines}"
         body = b""
-        while len(body) < int(headers["content-length"]):
+        while len(body) < int(headers.get("content-length", 0)):
             body += await self.stream.receive_some(1)
         return int(status.split()[1]), headers, body
 
@@ -414,7 +414,9 @@ async def test_a_client_that_is_gone_before_the_handshake_ends_harms_nothing() -
     await theirs.send_all(f"GET /native HTTP/1.1\r\n{UPGRADE}\r\n".encode())
     await trio.aclose_forcefully(theirs)
     limits = {"max_message_bytes": 1000, "handshake_s": 5, "stall_s": 5}
-    await serve_websocket(ours, echo, Login(ANONYMOUS), unlimited(), name="gone", **limits)
+    held = unlimited()
+    converse = framed(echo, "gone", Login(ANONYMOUS), held)
+    await serve_websocket(ours, converse, held, **limits)
 
 
 async def test_targets_that_are_no_urls_are_no_pages(client: Client) -> None:

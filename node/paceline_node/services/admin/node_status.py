@@ -107,8 +107,8 @@ class StatusService:
         self._certificates = certificates
         self._counted: tuple[Image, PartitionCounts] | None = None
         self._env = env
-        self._node_id = node_id
-        self._software = software
+        self.node_id = node_id
+        self.software = software
         self._store = store
         self._table = table
         self._lifecycle = lifecycle
@@ -141,7 +141,7 @@ class StatusService:
         quorum, disk = self._quorum(), self._lifecycle.health
         return health.judge_node(
             health.NodeFacts(
-                node=self._node_id,
+                node=self.node_id,
                 state=self._lifecycle.state.value,
                 knows_controller=quorum.leader != NO_NODE,
                 other_history=quorum.other_history,
@@ -156,7 +156,7 @@ class StatusService:
         )
 
     def _damage(self) -> tuple[health.Damage, ...]:
-        return damage_view.describe(self._node_id, self._table.partitions, self._table.lost_ends)
+        return damage_view.describe(self.node_id, self._table.partitions, self._table.lost_ends)
 
     def _certificate_facts(self) -> health.Certificates | None:
         known = self._certificates
@@ -198,7 +198,7 @@ class StatusService:
 
     def reporting(self) -> Work[StatusReply]:
         """The same, for another node, which has judged for whom."""
-        node, hosted = self._node_id, self._table.partitions
+        node, hosted = self.node_id, self._table.partitions
         hurt: list[Partition] = []
         leading = 0
         for start in range(0, len(hosted), _LOOKED_AT_AT_A_TIME):
@@ -223,14 +223,14 @@ class StatusService:
         hosting: int,
     ) -> StatusReply:
         image, lost = self._store.image, self._table.lost_ends
-        damage = damage_view.describe(self._node_id, hurt, lost)
+        damage = damage_view.describe(self.node_id, hurt, lost)
         found = health.found(self._own_checks(damage))
         quorum = self._quorum()
         total, free = self._disk_bytes()
         return StatusReply(
-            node_id=self._node_id,
+            node_id=self.node_id,
             cluster_id=image.cluster_id,
-            software=self._software,
+            software=self.software,
             state=self._lifecycle.state.value,
             reasons=tuple(each.reason for each in health.failed_to_serve(found)),
             role=quorum.role,
@@ -252,7 +252,7 @@ class StatusService:
             uptime_ms=int((self._env.now() - self._started) * 1000),
             pid=self._env.host.pid(),
             damaged=tuple(each.reason for each in found if each.name in _TO_MEND),
-            ranges=damage_view.ranges(self._node_id, hurt, lost),
+            ranges=damage_view.ranges(self.node_id, hurt, lost),
             certificates=(
                 ()
                 if self._certificates is None

@@ -1,0 +1,1 @@
+"""The console: pages for browsers, which show the documents of the API."""

@@ -1,0 +1,1 @@
+"""Documents of the API as they change, for browsers that stay."""
