@@ -22,6 +22,7 @@ from paceline_node.controller.raft_histories import (
     lacking,
     lacks_voters,
     outlived,
+    refutes,
     shows,
 )
 from paceline_node.controller.raft_leader import Leader
@@ -207,7 +208,11 @@ class Raft:
         voters = self.config.voter_ids
         if len(voters) <= 2 or message.sender in voters or self._may_vote_since(message):
             self._claims.note(message, self.state.now_tick)
-        apart = outlived(self.state, message) if isinstance(message, VoteRequest) else None
+        if not isinstance(message, VoteRequest):
+            return
+        if refutes(message, self.state.apart):
+            self.state.apart = None
+        apart = outlived(self.state, message)
         if apart is not None:
             self._turns_away(message.sender, apart, shown=False)
 
@@ -534,7 +539,7 @@ class Raft:
             raise RemoteProtocolError(
                 f"snapshot {snapshot.index} arrived under the name {chunk.index}"
             )
-        apart = lacking(state, chunk.sender, snapshot)
+        apart = lacking(state, chunk, snapshot)
         if self._turns_away(chunk.sender, apart, shown=apart is None):
             return
         self._follow(chunk.sender)

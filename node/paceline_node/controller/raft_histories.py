@@ -12,7 +12,6 @@ from paceline_node.controller.raft_types import (
     UNKNOWN_ENTRY,
     Apart,
     EntryAt,
-    MemberId,
     Outlived,
     Snapshot,
 )
@@ -49,23 +48,24 @@ def _contradiction(state: NodeState, message: Append | SnapshotChunk) -> Apart |
     twice."""
     log, known = state.log, state.known_commit
     if isinstance(message, SnapshotChunk):
-        return _differs(state, message.sender, message.index, message.snapshot_term)
-    found = _differs(state, message.sender, message.prev_index, message.prev_term)
+        return _differs(state, message, message.index, message.snapshot_term)
+    found = _differs(state, message, message.prev_index, message.prev_term)
     for entry in message.entries:
         if found is not None or entry.index > min(known, log.last_index):
             break
-        found = _differs(state, message.sender, entry.index, entry.term)
+        found = _differs(state, message, entry.index, entry.term)
         if found is None and entry.index > log.base_index and log.entry(entry.index) != entry:
-            found = Apart(message.sender, entry.index, entry.term, entry.term)
+            found = _apart(message, entry.index, entry.term, entry.term)
     return found
 
 
-def lacking(state: NodeState, leader: MemberId, snapshot: Snapshot) -> Apart | None:
+def lacking(state: NodeState, chunk: SnapshotChunk, snapshot: Snapshot) -> Apart | None:
     """What a snapshot that replaces all that is here was made without; None: nothing that it would
-    tell. A forced history says nothing of the one before it, and replaces it."""
+    tell. A forced history says nothing of the one before it, and replaces it. ``chunk`` is its
+    last."""
     index = min(state.known_commit, state.log.last_index)
     theirs = snapshot.term_of(index)
-    return None if theirs is None else _differs(state, leader, index, theirs)
+    return None if theirs is None else _differs(state, chunk, index, theirs)
 
 
 def lacks_voters(state: NodeState, theirs: EntryAt) -> bool:
@@ -89,6 +89,17 @@ def outlived(state: NodeState, request: VoteRequest) -> Outlived | None:
     return Outlived(request.sender, theirs.at)
 
 
+def refutes(request: VoteRequest, apart: Apart | Outlived | None) -> bool:
+    """Whether the leader that a member stands apart from is on an older copy itself: who asks knows
+    of voters who were let in since, to be committed, and nothing of that leader's (RAFT 2.10)."""
+    if not isinstance(apart, Apart) or not request.is_committed:
+        return False
+    theirs, denied = request.voters_since, apart.voters_since
+    if UNKNOWN_ENTRY in (theirs, denied):
+        return False
+    return theirs.at > denied.at and request.last_term < apart.theirs
+
+
 def shows(state: NodeState, message: Append | SnapshotChunk) -> bool:
     """Whether the message proves that its sender has all that is known to be committed here."""
     if isinstance(message, SnapshotChunk):
@@ -98,9 +109,15 @@ def shows(state: NodeState, message: Append | SnapshotChunk) -> bool:
     return index >= state.known_commit and state.log.term_at(index) == term
 
 
-def _differs(state: NodeState, leader: MemberId, index: int, theirs: int) -> Apart | None:
+def _differs(
+    state: NodeState, message: Append | SnapshotChunk, index: int, theirs: int
+) -> Apart | None:
     mine = state.log.term_at(index)
     if index > state.known_commit or mine in (None, theirs):
         return None
     assert mine is not None
-    return Apart(leader, index, mine, theirs)
+    return _apart(message, index, mine, theirs)
+
+
+def _apart(message: Append | SnapshotChunk, index: int, mine: int, theirs: int) -> Apart:
+    return Apart(message.sender, index, mine, theirs, message.voters_since)

@@ -176,12 +176,14 @@ class RoleInfo:
 @dataclass(frozen=True, slots=True)
 class Apart:
     """A leader's log is another history (RAFT 2.7): entry ``index`` here is of term ``mine`` and is
-    committed, or lies below what is; the one of ``leader`` is of term ``theirs``."""
+    committed, or lies below what is; the one of ``leader`` is of term ``theirs``. Its voters are
+    who they are since ``voters_since``."""
 
     leader: MemberId
     index: int
     mine: int
     theirs: int
+    voters_since: EntryAt
 
     def __str__(self) -> str:
         return (

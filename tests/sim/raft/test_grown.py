@@ -10,11 +10,19 @@ import pytest
 from paceline_cluster.sim.raft.checks import Violation
 from paceline_cluster.sim.raft.durable import Durable, member
 from paceline_cluster.sim.raft.grown import simulate_grown
-from paceline_node.controller import raft
+from paceline_node.controller import raft, raft_ballot
 from paceline_node.controller.raft_ballot import Ballot
 from paceline_node.controller.raft_membership import with_learner, with_voter, without
 from paceline_node.controller.raft_messages import Append
-from paceline_node.controller.raft_types import Config, EntryAt, Outlived, RaftTiming, Role
+from paceline_node.controller.raft_types import (
+    Apart,
+    Config,
+    EntryAt,
+    MemberId,
+    Outlived,
+    RaftTiming,
+    Role,
+)
 from tests.sim.raft.script import E, Script
 
 SEEDS = max(1, int(os.environ.get("PACELINE_SEEDS", "200")) // 4)
@@ -47,6 +55,22 @@ def test_a_lone_voter_leads_in_the_next_term(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(raft, "TERMS_AHEAD", 0)
     monkeypatch.setattr(Ballot, "knows_every_term", lambda *_: True)
     assert is_caught(SEEDS)
+
+
+def test_two_ask_those_who_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def voters_of_two(config: Config) -> frozenset[MemberId]:
+        voters = frozenset(config.voter_ids)
+        return voters if len(voters) > 1 else frozenset(config.member_ids)
+
+    monkeypatch.setattr(raft_ballot, "_everybody", voters_of_two)
+    assert is_caught(SEEDS)
+
+
+def test_who_stood_apart_goes_on_with_those_who_know_better(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(raft, "refutes", lambda *_: False)
+    assert is_caught(SEEDS, first=260)
 
 
 # --- message by message ---------------------------------------------------------------------------
@@ -242,3 +266,36 @@ def test_who_may_vote_since_is_heard_by_many_voters() -> None:
     quorum.tick_all(PATIENCE + 4 * E)
     assert leaders(quorum) == [4]
     assert [quorum[n].values() for n in (0, 1, 4)] == 3 * [[b"known"]]
+
+
+def test_who_stood_apart_from_an_older_copy_votes_for_who_shows_it() -> None:
+    """Node 1 had heard that it votes, but not that this is committed; so it hears its old leader,
+    which denies what it knows to be committed."""
+    quorum = Script(1, learners=[1, 2], timing=PATIENT)
+    quorum.elect(0)
+    quorum.tick_all(2)
+    copy = quorum.copy_of(0)
+    quorum.propose(0, b"early")
+    quorum.deliver()
+    quorum.tick_all(2)
+    add = with_voter(quorum[0].core.config, member(1).node_id)
+    quorum.do(0, lambda core: core.propose_config(add))
+    for receiver in (1, 0):
+        quorum.deliver(lambda message, number=receiver: message.to == quorum.id(number))
+    quorum.crash(1)
+    change(quorum, 0, with_voter(quorum[0].core.config, member(2).node_id))
+    quorum.propose(0, b"known")
+    quorum.deliver()
+    quorum.tick_all(2)
+    for number in (0, 2):
+        quorum.crash(number)
+    quorum.wire.clear()
+    back_on(quorum, copy)
+    quorum.restart(1)
+    quorum.tick_all(2)
+    assert isinstance(quorum[1].core.state.apart, Apart)
+    quorum.restart(2)
+    quorum.tick_all(PATIENCE + 4 * E)
+    assert leaders(quorum) == [2]
+    assert [quorum[n].values() for n in (1, 2)] == 2 * [[b"early", b"known"]]
+    assert isinstance(quorum[0].core.state.apart, Outlived)

@@ -118,7 +118,7 @@ class OldDiskWorld(World):
         rng = random.Random(seed)
         super().__init__(seed, profile=self.draw_profile(rng), core_type=core_type)
         self.victim = self.draw_victim(rng)
-        self._away = (self.victim + rng.randint(1, 2)) % 3
+        self.away = (self.victim + rng.randint(1, 2)) % 3
         self._dead: set[int] = set()
         self._apart: set[int] = set()
         self._broken: set[tuple[int, int]] = set()
@@ -127,25 +127,34 @@ class OldDiskWorld(World):
         self.known: dict[int, int] = {}
         self.back_at: dict[int, float] = {}
         """Since when each can be heard again, after one disk went back."""
+        self._backs: list[float] = []
+        self._ways: list[str] = []
+        self.begin(rng)
+
+    def begin(self, rng: random.Random) -> None:
+        """Draw what happens, and when."""
         copied = self.draw_copied(rng)
-        away = copied + rng.uniform(-500, 1500)
+        self.unfold(rng, copied, copied + rng.uniform(-500, 1500))
+
+    def unfold(self, rng: random.Random, copied: float, away: float) -> None:
+        """Draw the rest, around the moments when the disk is copied and another node goes away."""
         down = max(copied, away) + rng.uniform(200, 3000)
         longest = _SHORTLY_MS if rng.random() < SHORTLY else 3 * PATIENCE_TICKS * TICK_MS
         self._backs = [down + rng.uniform(0, longest) for _ in "abc"]
         self._ways = rng.choices(list(WAYS), list(WAYS.values()), k=3)
         self._ways[self.victim] = "dies"
         if rng.random() < HANDS_OVER:
-            self.later(away - rng.uniform(0, 4 * self.profile.delay_ms), self._hand_over)
-        self.later(copied, self._take_copy)
+            self.at(away - rng.uniform(0, 4 * self.profile.delay_ms), self._hand_over)
+        self.at(copied, self._take_copy)
         if rng.random() < DEPOSED:
-            self.later(away, self._stop_the_leader, down)
+            self.at(away, self._stop_the_leader, down)
         else:
-            self.later(away, self._leave, self._away)
-        self.later(down, self._age)
+            self.at(away, self._leave, self.away)
+        self.at(down, self._age)
         for number, back in enumerate(self._backs):
             if rng.random() < AGAIN:
                 again = back + rng.uniform(0, 2 * PATIENCE_TICKS * TICK_MS)
-                self.later(again, self._start_again, number)
+                self.at(again, self._start_again, number)
 
     def draw_profile(self, rng: random.Random) -> Profile:
         """Who is there."""
@@ -175,18 +184,18 @@ class OldDiskWorld(World):
 
     def _stop_the_leader(self, down: float) -> None:
         """It goes on when the victim does, at once or nearly; the third comes later."""
-        leader = next((node.number for node in self.leaders()), self._away)
+        leader = next((node.number for node in self.leaders()), self.away)
         if leader != self.victim:
-            self._away = leader
-        third = 3 - self.victim - self._away
-        self._ways[self._away] = "is stopped"
+            self.away = leader
+        third = 3 - self.victim - self.away
+        self._ways[self.away] = "is stopped"
         self._backs[self.victim] = down + self.rng.uniform(0, _SHORTLY_MS)
-        self._backs[self._away] = down + self.rng.uniform(0, _SHORTLY_MS)
+        self._backs[self.away] = down + self.rng.uniform(0, _SHORTLY_MS)
         self._backs[third] = down + self.rng.uniform(2, 3 * PATIENCE_TICKS) * TICK_MS
-        self._leave(self._away)
+        self._leave(self.away)
 
     def _hand_over(self) -> None:
-        self.transfer(self.nodes[self._away])
+        self.transfer(self.nodes[self.away])
 
     def _leave(self, number: int) -> None:
         """Die, do nothing any more, or hear nobody."""

@@ -21,6 +21,10 @@ from paceline_node.controller.raft_types import Entry, MemberId, Snapshot
 
 _GROWING_MS = (200.0, 2500.0)
 """When the copy is taken: growing takes about a second."""
+TWO_VOTE = 0.5
+"""How often the copy is taken as soon as two vote, and the second one soon goes away."""
+_LOOK_MS = 5.0
+_SOON_MS = 300.0
 
 
 class GrownChecker(Checker):
@@ -72,6 +76,8 @@ class GrownChecker(Checker):
                 self._note_false(core, entry)
                 continue
             super().on_committed(observed, [entry], disks)
+            if self.lacks(core):
+                continue  # it is of both histories, and what follows here is not committed
             self.config = core.log.config_at(self.last_committed)
             self.voters_since = core.log.voters_since(self.last_committed).at
 
@@ -100,6 +106,22 @@ class GrownWorld(OldDiskWorld):
 
     def draw_copied(self, rng: random.Random) -> float:
         return rng.uniform(*_GROWING_MS)
+
+    def begin(self, rng: random.Random) -> None:
+        if rng.random() < TWO_VOTE:
+            self._await_two(rng)
+        else:
+            super().begin(rng)
+
+    def _await_two(self, rng: random.Random) -> None:
+        """A leader lets in one at a time. The second may know nothing of the third."""
+        others = [voter.node_id for voter in self.checker.config.voters if voter.node_id != 0]
+        if not others:
+            self.later(_LOOK_MS, self._await_two, rng)
+            return
+        self.away = others[0]
+        copied = self.now + rng.uniform(0, _SOON_MS)
+        self.unfold(rng, copied, copied + rng.uniform(0, _SOON_MS))
 
     def make_checker(self, bootstrap: Snapshot) -> Checker:
         return GrownChecker(bootstrap, self)

@@ -83,6 +83,9 @@ class World:
         self._counter += 1
         heapq.heappush(self._heap, (self.now + wait, self._counter, call, arguments))
 
+    def at(self, when: float, call: Callable[..., None], *arguments: object) -> None:
+        self.later(when - self.now, call, *arguments)
+
     def run(self, until: float) -> None:
         while self._heap and self._heap[0][0] <= until:
             self.now, _, call, arguments = heapq.heappop(self._heap)
