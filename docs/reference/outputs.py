@@ -38,6 +38,7 @@ _USER: Shape = {
 }
 _SEEN: dict[str, Any] = {"state": "text", "role": "text?", "leads": "integer?"}
 _COUNTS: dict[str, Any] = {
+    "addresses": {"*": ["text"]},
     "controller": "integer?",
     "topics": "integer?",
     "internal_topics": "integer?",

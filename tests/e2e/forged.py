@@ -20,7 +20,10 @@ DESCRIPTOR = "FORGE_DESCRIPTOR"
 
 def main() -> int:
     environment = dict(os.environ)
-    forge = socket.socket(fileno=int(environment.pop(DESCRIPTOR)))
+    try:
+        forge = socket.socket(fileno=int(environment.pop(DESCRIPTOR)))
+    except OSError:  # a program between has closed it for its children, as Python's do
+        os.execv(sys.executable, [sys.executable, "-m", "paceline_cluster.cli.main", *sys.argv[1:]])
     reading, writing = os.pipe()
     wanted = {
         "words": sys.argv[1:],

@@ -95,6 +95,10 @@ class Printer:
         """Print a line of data that is no table."""
         print(escaped(text) if self._stdout.isatty() else text, file=self._stdout)
 
+    def flush(self) -> None:
+        """Have what was printed reach a reader now; a pipe's gets it when there is enough."""
+        self._stdout.flush()
+
     def _table(self, table: Table) -> None:
         if self._stdout.isatty():
             draw(table, self._stdout)

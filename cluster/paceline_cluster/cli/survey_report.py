@@ -30,6 +30,7 @@ def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
         node["state"] = states[node["id"]]
         node["role"] = "controller" if node["id"] == seen.controller else None
         node["leads"] = leading.get(node["id"])
+    data["addresses"] = _by_listener(data["nodes"])
     data["controller"] = seen.controller
     data["topics"] = None if newest is None else newest.topic_count
     data["internal_topics"] = seen.internal_topics
@@ -40,6 +41,15 @@ def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
     data["reasons"] = seen.reasons()
     data["checks"] = [each.to_json() for each in seen.checks()]
     return data
+
+
+def _by_listener(nodes: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Addresses of all nodes, as clients of each protocol take them."""
+    known = sorted({name for node in nodes for name in node["listeners"]})
+    return {
+        name: [node["listeners"][name] for node in nodes if name in node["listeners"]]
+        for name in known
+    }
 
 
 def health_tables(data: Mapping[str, Any]) -> list[Table]:

@@ -6,11 +6,14 @@ Nodes are started as early as can be; what asks them how they are is loaded whil
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import os
 import shlex
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import trio
@@ -23,10 +26,14 @@ from paceline_cluster.cli.find_cluster import DIRECTORY_VARIABLE, default_direct
 from paceline_cluster.cli.options import STOP_TIMEOUT_S, VOTERS_HELP, parse_settings
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.cli.units import Seconds
+from paceline_cluster.ephemeral import ephemeral_directory
 from paceline_cluster.errors import Refused
 from paceline_cluster.launch import Children
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState
+
+if TYPE_CHECKING:
+    from paceline.documents.survey import Survey
 
 DEFAULT_NODES = 3
 WATCH_S = 0.5
@@ -83,6 +90,12 @@ class UpOptions:
     help="For a new cluster: encrypt everything, with certificates made for it alone.",
 )
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; it runs on.")
+@click.option(
+    "--ephemeral",
+    is_flag=True,
+    help="A new cluster on free ports, for a test of any language: with --output json its "
+    "addresses are one line. It is removed when this command or the process that ran it ends.",
+)
 @click.option("--timeout", type=Seconds(), default=60.0, show_default=True, metavar="SECONDS")
 @output_option
 def up(
@@ -94,6 +107,7 @@ def up(
     settings: dict[str, str],
     tls: bool,
     detach: bool,
+    ephemeral: bool,
     timeout: float,
     printer: Printer,
 ) -> None:
@@ -112,12 +126,34 @@ def up(
         tls=tls,
     )
     children = Children()
-    trio.run(_bring_up, options, children, printer)
-    if not detach:
-        trio.run(_stay, options.directory, children, printer)
+    if ephemeral:
+        if directory or detach or port_offset:
+            raise click.UsageError("--ephemeral goes with none of --dir, --detach, --port-offset")
+        _bring_up_for_a_while(options, children, printer)
+        return
+    current, seen = trio.run(_bring_up, options, children, printer)
+    select(options.directory, printer)
+    show = functools.partial(_show, current, seen, printer)
+    if detach:
+        show()
+    else:
+        trio.run(_stay, options.directory, children, printer, show)
 
 
-async def _bring_up(options: UpOptions, children: Children, printer: Printer) -> None:
+def _bring_up_for_a_while(options: UpOptions, children: Children, printer: Printer) -> None:
+    """For as long as this process and its parent live."""
+    parent = os.getppid()
+    with ephemeral_directory() as directory:
+        options = dataclasses.replace(options, directory=directory, any_port=True)
+        current, seen = trio.run(_bring_up, options, children, printer)
+        show = functools.partial(_show, current, seen, printer, in_a_line=True)
+        trio.run(_until_told, directory, children, printer, show, parent)
+    printer.say(f"removed {directory}")
+
+
+async def _bring_up(
+    options: UpOptions, children: Children, printer: Printer
+) -> tuple[ClusterState, Survey]:
     async with _prepared(options, printer) as current:
         node_ids = [entry.id for entry in current.nodes]
         try:
@@ -134,10 +170,20 @@ async def _bring_up(options: UpOptions, children: Children, printer: Printer) ->
             with trio.move_on_after(STOP_TIMEOUT_S, shield=True):
                 await _stop_children(options.directory, children)
             raise
-    select(options.directory, printer)
+    return current, seen
+
+
+def _show(
+    current: ClusterState, seen: Survey, printer: Printer, *, in_a_line: bool = False
+) -> None:
     from paceline_cluster.cli.survey_report import status_data, status_tables
 
-    printer.result(status_data(current, seen), *status_tables(current, seen))
+    data = status_data(current, seen)
+    if in_a_line and printer.is_data:
+        printer.item(data)
+    else:
+        printer.result(data, *status_tables(current, seen))
+    printer.flush()  # a program may wait for it at a pipe
 
 
 def select(directory: Path, printer: Printer) -> None:
@@ -277,19 +323,42 @@ async def _stop_children(directory: Path, children: Children) -> None:
         launch.mark_stopped(directory, current.node(node_id))
 
 
-async def _stay(directory: Path, children: Children, printer: Printer) -> None:
-    """Watch the nodes until Ctrl-C or SIGTERM, then stop them in order."""
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        printer.say("running; press Ctrl-C to stop the cluster")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, directory, children, printer, nursery.cancel_scope)
-            async for _number in signals:
-                printer.say("stopping the cluster")
-                nursery.cancel_scope.cancel()
-                break
+async def _stay(
+    directory: Path, children: Children, printer: Printer, show: Callable[[], None]
+) -> None:
+    """Show them, watch the nodes until Ctrl-C or SIGTERM, then stop them in order."""
+    await _until_told(directory, children, printer, show)
     from paceline_cluster.shutdown import stop_cluster
 
     await stop_cluster(directory, timeout_s=STOP_TIMEOUT_S)
+
+
+async def _until_told(
+    directory: Path,
+    children: Children,
+    printer: Printer,
+    show: Callable[[], None],
+    parent: int | None = None,
+) -> None:
+    """Watch the nodes until Ctrl-C or SIGTERM, or the end of the parent process."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        show()  # whoever waits for it may send a signal at once
+        printer.say("running; press Ctrl-C to stop the cluster")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch, directory, children, printer, nursery.cancel_scope)
+            if parent is not None:
+                nursery.start_soon(_watch_parent, parent, nursery.cancel_scope)
+            async for _number in signals:
+                printer.say("stopping the cluster")
+                nursery.cancel_scope.cancel("told to stop")
+                break
+
+
+async def _watch_parent(parent: int, scope: trio.CancelScope) -> None:
+    """Cancel ``scope`` once another process is the parent, since the first one ended."""
+    while os.getppid() == parent:  # noqa: ASYNC110  no event tells
+        await trio.sleep(WATCH_S)
+    scope.cancel("the parent process has ended")
 
 
 async def _watch(

@@ -40,6 +40,11 @@ class Reached:
         return self._cluster.bootstrap()
 
     @property
+    def kafka_bootstrap(self) -> str:
+        """What Kafka clients take as ``bootstrap.servers``: ``host:port,host:port,...``."""
+        return ",".join(self.addresses("kafka"))
+
+    @property
     def tls(self) -> ClientTls | None:
         """Files for clients of other protocols, where the marker said ``tls=True``; ``bootstrap``
         has them in it."""

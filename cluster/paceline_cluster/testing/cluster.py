@@ -29,7 +29,7 @@ NodeName = int | str
 """Number or role: ``controller``, ``leader of orders/0``, ``a follower of orders/0``, ``any``."""
 START_S = 60.0
 """How long a node or a cluster may take until it serves, unless told otherwise."""
-LOG_LINES = 20
+LOG_LINES = 10
 """How much of the nodes' logs the report of a failed test shows, unless told otherwise."""
 WAIT_S = 30.0
 """How long the wait methods wait unless told otherwise; nothing healthy takes that long."""

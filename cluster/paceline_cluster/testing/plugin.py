@@ -22,6 +22,9 @@ N = TypeVar("N", int, float)
 _DUMP_TITLE = "paceline cluster"
 START_TIMEOUT = "paceline_start_timeout"
 LOG_LINES = "paceline_log_lines"
+SHOW_LOGS = "--paceline-show-logs"
+_ALL_LINES = 1_000_000
+"""More than a test writes, and less than what fits into memory."""
 _MARKER_HELP = (
     f"{MARKER}(nodes=3, settings={{}}, tls=False): what the cluster of this test is made of; "
     "settings are those of node.toml, for example {'log.segment_bytes': '65536'}"
@@ -29,12 +32,18 @@ _MARKER_HELP = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds --paceline-processes, and what a project's configuration of pytest may say."""
+    """Adds --paceline-processes and --paceline-show-logs, and what a project's configuration of
+    pytest may say."""
     group = parser.getgroup("paceline")
     group.addoption(
         "--paceline-processes",
         action="store_true",
         help="Run the nodes of the 'paceline' fixture in processes of their own.",
+    )
+    group.addoption(
+        SHOW_LOGS,
+        action="store_true",
+        help="Show all that the nodes of a failed test have logged.",
     )
     parser.addini(
         START_TIMEOUT,
@@ -45,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(
         LOG_LINES,
         "How many lines of the nodes' logs the report of a failed test shows.",
-        default="20",
+        default="10",
     )
 
 
@@ -79,7 +88,7 @@ def paceline(
                     own_processes=bool(request.config.getoption("--paceline-processes")),
                     tls=tls,
                     start_timeout_s=start_timeout_s,
-                    log_lines=_number(request.config, LOG_LINES, int),
+                    log_lines=_log_lines(request.config),
                 )
             )
         except (TimeoutError, TooLate) as error:
@@ -131,6 +140,11 @@ def _is_async(item: pytest.Item) -> bool:
     function = inspect.unwrap(getattr(item, "obj", None) or (lambda: None))
     # pytest-trio and pytest-anyio wrap the test; what they wrap says what it is.
     return inspect.iscoroutinefunction(function)
+
+
+def _log_lines(config: pytest.Config) -> int:
+    wanted = _number(config, LOG_LINES, int)
+    return _ALL_LINES if config.getoption(SHOW_LOGS) else wanted
 
 
 def _number(config: pytest.Config, name: str, kind: Callable[[str], N]) -> N:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from confluent_kafka.admin import AdminClient
 
 from paceline.client import ProducerSettings
 from paceline.errors import ConfigurationError, NotEnoughReplicas, StorageFull
@@ -168,6 +169,8 @@ def test_any_client_can_use_its_addresses(paceline: BlockingPaceline) -> None:
     for listener in ("v1", "native", "http", "peer"):
         addresses = paceline.addresses(listener)
         assert len(set(addresses)) == 3
+    admin = AdminClient({"bootstrap.servers": paceline.kafka_bootstrap})
+    assert len(admin.list_topics(timeout=30).brokers) == 3
     paceline.create_topic("orders", partitions=2, replication_factor=2)
     info = paceline.partition("orders", 1)
     assert len(info.replicas) == 2

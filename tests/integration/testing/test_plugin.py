@@ -157,7 +157,7 @@ def test_a_failure_shows_a_few_log_lines_once_and_says_where_all_are(tmp_path: P
         tmp_path, FAILS, f"--basetemp={tmp_path / 'inner'}", variables={"CI": "true"}
     )
     assert code == 1, output
-    assert len(LOG_LINE.findall(output)) == 2 * 20, "by default, and not twice for one that waits"
+    assert len(LOG_LINE.findall(output)) == 2 * 10, "by default, and not twice for one that waits"
     files = re.findall(r"the nodes' logs, (\S+), end:", output)
     assert len(files) == 2
     for file in map(Path, files):
@@ -166,6 +166,10 @@ def test_a_failure_shows_a_few_log_lines_once_and_says_where_all_are(tmp_path: P
     code, output = _pytest(tmp_path, FAILS, "-o", "paceline_log_lines=3")
     assert code == 1, output
     assert len(LOG_LINE.findall(output)) == 2 * 3
+
+    code, output = _pytest(tmp_path, FAILS, "--paceline-show-logs")
+    assert code == 1, output
+    assert len(LOG_LINE.findall(output)) > 2 * 20
 
 
 def test_how_long_a_cluster_may_take_is_configured(tmp_path: Path) -> None:
