@@ -27,7 +27,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from paceline.spark import row_types, sink_ids
-from paceline.spark.archive_log import RECENT, ArchiveFile, ArchiveLog, commit_batch, units
+from paceline.spark.archive_log import (
+    RECENT,
+    ArchiveDamaged,
+    ArchiveFile,
+    ArchiveLog,
+    commit_batch,
+    units,
+)
 from paceline.spark.errors import OptionError
 from paceline.spark.options import ARROW_COLUMNS
 from paceline.spark.places import NO_HARD_LINKS, local_path
@@ -105,7 +112,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
                 "paceline: a task left no message; nothing of this batch is archived"
             )
         files = [each for message in present for each in message.files]
-        if present:
+        if present:  # as always: Spark runs one task where there is nothing to do
             commit_batch(ArchiveLog(self._root), present[0].app, batchId, files, self._ids)
 
     def abort(self, messages: Sequence[StagedFiles | None], batchId: int) -> None:
@@ -126,8 +133,10 @@ class UnitPartition(InputPartition):
 class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """All files of the version that was the newest when the query began.
 
-    Offsets are ``{"version": n, "index": i}``: the first ``i`` units (files, or files whose offsets
-    mix) of version ``n`` are done. A log partition is read by one task at a time, in order.
+    Offsets are ``{"version": n, "index": i, "of": identity}``: the first ``i`` units (files, or
+    files whose offsets mix) of version ``n`` are done. ``of`` tells that version from another of
+    its number in an archive that was put back from a backup. A log partition is read by one task at
+    a time, in order.
     """
 
     def __init__(self, root: str, max_files: int) -> None:
@@ -137,8 +146,8 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         log = ArchiveLog(self._root)
         log.repair()  # of a writer that died, and has not been started again
-        versions = log.versions()
-        return {"version": versions[-1] if versions else 0, "index": 0}
+        newest = max(log.versions(), default=0)
+        return {"version": newest, "index": 0, "of": log.identity(newest) if newest else ""}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxFiles(self._max_files)
@@ -147,24 +156,31 @@ class ArchiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What there is to read was fixed by the first offset."""
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        all_units = self._units(start["version"])
+        all_units = self._units(start)
         index = start["index"]
         if isinstance(limit, ReadAllAvailable):
-            return {"version": start["version"], "index": len(all_units)}
+            return {**start, "index": len(all_units)}
         count = 0
         while index < len(all_units) and (count == 0 or count < self._max_files):
             count += len(all_units[index])
             index += 1
-        return {"version": start["version"], "index": index}
+        return {**start, "index": index}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[UnitPartition]:
         groups: dict[object, list[list[ArchiveFile]]] = {}
-        for unit in self._units(end["version"])[start["index"] : end["index"]]:
+        for unit in self._units(end)[start["index"] : end["index"]]:
             groups.setdefault(unit[0].at, []).append(unit)
         return [UnitPartition(group) for group in groups.values()]
 
-    def _units(self, version: int) -> list[list[ArchiveFile]]:
-        state = ArchiveLog(self._root).state(version)
+    def _units(self, offset: dict[str, Any]) -> list[list[ArchiveFile]]:
+        log, version = ArchiveLog(self._root), offset["version"]
+        state = log.state(version)
+        if (known := offset.get("of")) and log.identity(version) != known:
+            raise ArchiveDamaged(
+                f"{self._root}: not the version {version} that this query began with ({known}, now "
+                f"{log.identity(version)}): the archive was put back from a backup, and went on. "
+                "It needs a new checkpoint"
+            )
         return [unit for files in state.by_partition().values() for unit in units(files)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -165,10 +165,11 @@ class ArchiveLog:
             return []
         return sorted(int(path.stem) for path in self._log.glob("*.json") if path.stem.isdecimal())
 
-    def identity(self) -> str:
-        """What tells this archive from others, wherever it lies: its first version, which is never
-        made anew. Raises ArchiveDamaged where there is none."""
-        path = self._path(1)
+    def identity(self, version: int = 1) -> str:
+        """What tells a version from others of its number, wherever the archive lies; the first
+        one, which is never made anew, tells archives apart. Raises ArchiveDamaged where there is
+        none."""
+        path = self._path(version)
         try:
             return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         except OSError as error:
@@ -187,7 +188,7 @@ class ArchiveLog:
 
     def state(self, version: int | None = None) -> State:
         """Everything up to ``version``, the newest by default. Raises ArchiveDamaged where one is
-        missing."""
+        missing, that one included."""
         state = State()
         for expected, number in enumerate(self.versions(), start=1):
             if version is not None and number > version:
@@ -195,6 +196,11 @@ class ArchiveLog:
             if number != expected:
                 raise ArchiveDamaged(f"{self._path(expected)}: missing")
             state.take(number, self.entry(number))
+        if version is not None and state.version < version:
+            raise ArchiveDamaged(
+                f"{self._path(version)}: missing; the newest is {state.version}: was the archive "
+                "put back from a backup? What has read of it needs a new checkpoint"
+            )
         return state
 
     def append(self, entry: Entry, *, after: int) -> int:
@@ -263,13 +269,15 @@ def commit_batch(
     files: Sequence[ArchiveFile],
     ids: Mapping[str, str] | None = None,
 ) -> bool:
-    """Archive a micro-batch, once: False when this batch is in the log already. ``ids``: of the
-    topics, where the caller knows them.
+    """Archive a micro-batch, once: False when this batch is in the log already. One without files
+    makes a version too, so that the next one knows that none is missing. ``ids``: of the topics,
+    where the caller knows them.
 
     Raises ArchiveConflict when other batches have archived any of these offsets, which is what a
     lost checkpoint would cause, when a batch of this number has not archived all of them, which is
-    what an older checkpoint would cause, or when they are of another topic of that name. A
-    compaction that is quicker is no conflict: its files are others.
+    what an older checkpoint would cause, when a batch before it is missing, which is what an older
+    archive would cause, or when they are of another topic of that name. A compaction that is
+    quicker is no conflict: its files are others.
     """
     log.repair()
     while True:
@@ -278,8 +286,7 @@ def commit_batch(
             _check_repeated(log.root, state, files)
             log.drop_stages([each.stage for each in files])
             return False
-        if not files:
-            return True
+        check_complete(log.root, state, app, batch - 1)
         known = {name: found for name, found in (ids or {}).items() if name in _topics(files)}
         check_ids(log.root, state, known)
         gone = [each.stage for each in files if each.stage in state.vacuumed]
@@ -307,6 +314,18 @@ def _check_repeated(root: Path, state: State, files: Iterable[ArchiveFile]) -> N
                 f"only, not up to {each.last + 1}: the checkpoint is older than the archive (put "
                 "back from a backup, or a copy). With a new one the job goes on where it ends"
             )
+
+
+def check_complete(root: Path, state: State, app: str, batch: int) -> None:
+    """Raise ArchiveConflict unless all batches of a query up to ``batch`` are archived, as its
+    checkpoint takes them for."""
+    held = state.batches.get(app, -1)
+    if held < batch:
+        raise ArchiveConflict(
+            f"{root}: holds the batches of this query up to {held if held >= 0 else 'none'}, its "
+            f"checkpoint up to {batch}: the archive is older than that (put back from a backup, or "
+            "emptied). With a new checkpoint the job goes on where the archive ends"
+        )
 
 
 def _topics(files: Iterable[ArchiveFile]) -> set[str]:

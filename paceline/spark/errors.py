@@ -12,6 +12,8 @@ from paceline.errors import (
     RequestTimedOut,
 )
 
+GO_ON = "Set failOnDataLoss=false to go on without them, or start a new checkpoint."
+
 
 class OptionError(ConfigurationError, ValueError):
     """An option is missing, unknown or malformed; the sentence names it."""
@@ -20,16 +22,14 @@ class OptionError(ConfigurationError, ValueError):
 class PacelineDataLoss(OffsetOutOfRange):
     """Records that the query was going to read are gone; ``rule`` is D1..D7 (DESIGN 4)."""
 
-    def __init__(self, rule: str, what: str) -> None:
-        super().__init__(
-            f"{rule} {what}. Set failOnDataLoss=false to go on without them, or start a new "
-            "checkpoint."
-        )
+    def __init__(self, rule: str, what: str, way_out: str = GO_ON) -> None:
+        super().__init__(f"{rule} {what}. {way_out}")
         self.rule = rule
         self.what = what
+        self.way_out = way_out
 
-    def __reduce__(self) -> tuple[type[PacelineDataLoss], tuple[str, str]]:
-        return PacelineDataLoss, (self.rule, self.what)
+    def __reduce__(self) -> tuple[type[PacelineDataLoss], tuple[str, str, str]]:
+        return PacelineDataLoss, (self.rule, self.what, self.way_out)
 
 
 class PacelineReadTimeout(RequestTimedOut):

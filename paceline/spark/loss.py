@@ -6,6 +6,7 @@ aborted transactions leave them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from paceline.spark.errors import OptionError, PacelineDataLoss
@@ -83,6 +84,18 @@ def _judge_end(at: TopicPartition, position: int, epoch: int, known: PartitionFa
         # As for D7: no leader of a newer epoch has written anything before the end.
         return Loss("D2", at, what, end, position - end)
     return None
+
+
+def check_ids(wanted: Mapping[str, str], facts: Facts) -> None:
+    """Raise PacelineDataLoss where a topic of which only one id is wanted has another."""
+    for topic in sorted(wanted.keys() & facts.ids.keys()):
+        if wanted[topic] != facts.ids[topic]:
+            raise PacelineDataLoss(
+                "D3",
+                f"{topic}: the topic was deleted and made anew (id {wanted[topic]}, now "
+                f"{facts.ids[topic]}), and this query is of the former one alone (topicIds)",
+                "The new one needs a query of its own; an archive, another directory, too.",
+            )
 
 
 def accept(start: StreamOffset, losses: list[Loss], facts: Facts) -> StreamOffset:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from paceline.spark import values
@@ -114,6 +115,7 @@ class SourceOptions:
     end: Bound
     late_start: bool
     fail_on_data_loss: bool
+    topic_ids: Mapping[str, str]
     max_offsets: int | None
     min_offsets: int | None
     max_trigger_delay_ms: int
@@ -230,6 +232,7 @@ _TABLE = (
     _Option("endingTimestamp", Use.BATCH, _time),
     _Option("endingOffsetsByTimestamp", Use.BATCH, _times),
     _Option("failOnDataLoss", Use.READ, values.boolean, True),
+    _Option("topicIds", Use.STREAM, values.topic_ids, MappingProxyType({})),
     _Option("maxOffsetsPerTrigger", Use.STREAM, _WHOLE),
     _Option("minOffsetsPerTrigger", Use.STREAM, _WHOLE),
     _Option("maxTriggerDelay", Use.STREAM, values.duration_ms, 15 * 60_000),
@@ -379,6 +382,7 @@ def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         end=_end(chosen),
         late_start=chosen["startingOffsetsByTimestampStrategy"],
         fail_on_data_loss=chosen["failOnDataLoss"],
+        topic_ids=chosen["topicIds"],
         max_offsets=chosen["maxOffsetsPerTrigger"],
         min_offsets=chosen["minOffsetsPerTrigger"],
         max_trigger_delay_ms=chosen["maxTriggerDelay"],

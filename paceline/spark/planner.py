@@ -108,6 +108,7 @@ class StreamPlanner:
         if self._is_quiet(start):
             return start.to_json()
         facts = self._cluster.facts(start.epochs, start.ends)
+        loss.check_ids(self._options.topic_ids, facts)
         begin = self._settle(start, facts)
         self._latest = self._end(begin, facts, facts.ends())
         target = self._targets(begin, facts)
@@ -130,6 +131,7 @@ class StreamPlanner:
     def _look(self) -> Facts:
         facts = self._cluster.facts({})
         self._cluster.require(facts.ids)
+        loss.check_ids(self._options.topic_ids, facts)
         return facts
 
     def _settle(self, start: StreamOffset, facts: Facts) -> StreamOffset:

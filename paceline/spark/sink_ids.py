@@ -99,6 +99,15 @@ def last_planned(checkpoint: str) -> dict[int, int]:
         return {}
 
 
+def last_committed(checkpoint: str) -> int:
+    """The last batch that the query with this checkpoint takes for done; -1 where there is none, or
+    where that is not to be read here."""
+    place = local_path(checkpoint)
+    if place is None or not (folder := place / "commits").is_dir():
+        return -1
+    return max((int(path.name) for path in folder.iterdir() if path.name.isdecimal()), default=-1)
+
+
 def task_of_batch(write: WriteId) -> TaskId:
     """Of the running task of a batch write."""
     from pyspark import TaskContext

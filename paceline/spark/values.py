@@ -110,6 +110,16 @@ def offsets(name: str, text: str, *, least: int = -2) -> Offsets:
     return found
 
 
+def topic_ids(name: str, text: str) -> dict[str, str]:
+    """``{"topic": "id as hex text"}``."""
+    found = _topics(name, text)
+    for topic, value in found.items():
+        _check_topic(name, topic)
+        if not isinstance(value, str):
+            raise OptionError(f"paceline: {name}: {topic}: {value!r} is no id")
+    return found
+
+
 def _is_partition(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 

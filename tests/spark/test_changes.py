@@ -169,3 +169,39 @@ def test_an_archive_outlives_an_older_checkpoint(job: Job, topics: Topics, tmp_p
     shutil.rmtree(checkpoint)
     code, report = archive()
     assert (code, report["rows"]) == (JobExit.DONE, 1)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_checkpoint_outlives_an_older_archive(job: Job, topics: Topics, tmp_path: Path) -> None:
+    """What was archived since the backup was taken for archived; so was what a restore had read."""
+    topic, root, backup = topics.make(partitions=1), tmp_path / "archive", tmp_path / "backup"
+
+    def archive(checkpoint: str = "query") -> tuple[int, object]:
+        where = ("--to", root, "--checkpoint", tmp_path / checkpoint)
+        code, report = job("archive", "--topics", topic, *where, "--max-restarts", 0)
+        return code, report["rows"]
+
+    def restore(checkpoint: str) -> tuple[int, dict[str, object]]:
+        where = ("--topic-map", f"{topic}={topic}-{checkpoint}", "--max-restarts", 0)
+        return job("restore", "--from-archive", root, *where, "--checkpoint", tmp_path / checkpoint)
+
+    for value in "abc":
+        topics.write(topic, [value])
+        assert archive() == (JobExit.DONE, 1)
+        if value == "a":
+            shutil.copytree(root, backup)
+    assert restore("back")[0] == JobExit.DONE
+    shutil.rmtree(root)
+    backup.rename(root)
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="the archive is older than that"):
+            archive()
+        topics.write(topic, ["d"])
+    code, report = restore("back")
+    assert code == JobExit.FAILED
+    assert "put back from a backup" in str(report["errors"])
+    assert archive("new") == (JobExit.DONE, 4)
+    code, report = restore("back")
+    assert code == JobExit.FAILED
+    assert restore("again")[0] == JobExit.DONE
+    assert topics.read(f"{topic}-again") == topics.read(topic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from paceline.spark.jobs.restoring import ORIGIN_HEADER
 from paceline.spark.options import parse_sink
 from paceline.spark.sink import abort, write_task
 from paceline.spark.sink_ids import TaskId, WriteId
+from paceline.types import TopicPartition
 from paceline.wire.batch_header import iter_batches, seal
 from tests.e2e.cluster import Cluster, wait_until
 from tests.spark.queries import Job, Topics
@@ -222,6 +224,31 @@ def test_a_topic_made_anew_is_not_mixed_into_its_archive(
     root = tmp_path / "another"
     code, report = archive("c2")
     assert (code, report["rows"]) == (JobExit.DONE, 20)
+
+
+def test_a_topic_made_anew_meanwhile_is_not_archived_as_the_old_one(
+    job: Job, topics: Topics, tmp_path: Path
+) -> None:
+    """With ``failOnDataLoss=false`` its records came behind those of the old one, or between."""
+    topic, root = topics.make(partitions=2), tmp_path / "archive"
+    topics.write(topic, ["old"] * 10, partition=0)
+
+    def made_anew() -> None:
+        wait_until("the old one is archived", lambda: bool(ArchiveLog(root).state().ends))
+        topics.client.admin.delete_topic(topic)
+        topics.client.admin.create_topic(topic, partitions=2)
+        topics.write(topic, ["new"] * 5, partition=1)
+
+    with ThreadPoolExecutor(1) as executor:
+        making = executor.submit(made_anew)
+        code, report = job(
+            *("archive", "--topics", topic, "--to", root, "--checkpoint", tmp_path / "c"),
+            *("--option", "failOnDataLoss=false", "--trigger", "100ms", "--max-restarts", 0),
+        )
+        making.result()
+    assert code == JobExit.DATA_LOSS
+    assert f"D3 {topic}: the topic was deleted and made anew" in report["errors"][0]
+    assert ArchiveLog(root).state().ends == {TopicPartition(topic, 0): 10}
 
 
 def test_java_is_not_in_our_process_group(spark: SparkSession) -> None:

@@ -28,12 +28,14 @@ from paceline.spark.archive_log import (
     ArchiveLog,
     Entry,
     State,
+    check_complete,
     check_ids,
     make_directory,
     sync,
 )
 from paceline.spark.cluster import topic_id
 from paceline.spark.options import ARROW_COLUMNS
+from paceline.spark.sink_ids import last_committed, query_of
 from paceline.types import TopicPartition
 from paceline.values import dataclass
 from paceline.wire.native.data import TopicInfo
@@ -54,18 +56,21 @@ def start_archive(
 ) -> StreamingQuery:
     """A query that archives ``topics``. With a new checkpoint and no startingOffsets it begins
     where the archive ends, or at the earliest record of what it does not hold. Raises
-    ArchiveConflict where that is of other topics of these names."""
+    ArchiveConflict where that is of other topics of these names, or lacks what the checkpoint takes
+    for archived."""
     state = ArchiveLog(root).state()
     with blocking.connect(bootstrap.split(",")) as client:
         found = {name.strip(): client.admin.topic(name.strip()) for name in topics.split(",")}
     ids = {name: topic_id(each) for name, each in found.items()}
     check_ids(root, state, ids)
+    check_complete(root, state, query_of(checkpoint), last_committed(checkpoint))
     given = {
         "paceline.bootstrap.servers": bootstrap,
         "subscribe": topics,
         "columns": ",".join(ARROW_COLUMNS),
         "startingOffsets": starting_offsets(state, found.values()),
         **options,
+        "topicIds": json.dumps(ids),  # the writer sees no ids
     }
     return (
         spark.readStream.format("paceline")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxFiles
 
 from paceline.spark import archive_files, arrow
+from paceline.spark.archive import ArchiveReader
 from paceline.spark.archive_files import NO_HOUR, Place, read_unit, write_stage
 from paceline.spark.archive_log import (
     ArchiveConflict,
@@ -18,6 +21,7 @@ from paceline.spark.archive_log import (
     ArchiveFile,
     ArchiveLog,
     Entry,
+    check_complete,
     commit_batch,
     units,
 )
@@ -118,6 +122,45 @@ def test_an_older_checkpoint_cannot_leave_records_out(tmp_path: Path) -> None:
     assert read_back(tmp_path) == [0, 1, 2]
 
 
+def test_an_older_archive_cannot_leave_records_out(tmp_path: Path) -> None:
+    """Put back from a backup under a checkpoint that went on, it lacked all that was between."""
+    archive(tmp_path, 0, rows(0, 1))
+    assert archive(tmp_path, 1), "a batch without records counts too"
+    shutil.copytree(tmp_path / "_log", tmp_path / "backup")
+    archive(tmp_path, 2, rows(2))
+    shutil.rmtree(tmp_path / "_log")
+    (tmp_path / "backup").rename(tmp_path / "_log")
+    with pytest.raises(ArchiveConflict, match=r"up to 1, its checkpoint up to 2: .* older than"):
+        archive(tmp_path, 3, rows(3))
+    with pytest.raises(ArchiveConflict, match=r"up to none, its checkpoint up to 6"):
+        archive(tmp_path, 7, rows(7), app="another")
+    check_complete(tmp_path, ArchiveLog(tmp_path).state(), "q", 1)
+    with pytest.raises(ArchiveConflict, match=r"up to 1, its checkpoint up to 2"):
+        check_complete(tmp_path, ArchiveLog(tmp_path).state(), "q", 2)
+    assert archive(tmp_path, 0, rows(2, 3), app="new")
+    assert read_back(tmp_path) == [0, 1, 2, 3]
+
+
+def test_a_reader_notices_that_its_archive_is_another_now(tmp_path: Path) -> None:
+    """It read what an older log had, or what a newer one has in the place of it, and ended well."""
+    archive(tmp_path, 0, rows(0, 1))
+    archive(tmp_path, 1, rows(2))
+    reader = ArchiveReader(str(tmp_path), 1)
+    start = reader.initialOffset()
+    middle = reader.latestOffset(start, ReadMaxFiles(1))
+    assert middle["index"] == 1
+    second = tmp_path / "_log" / f"{2:020d}.json"
+    kept = second.read_bytes()
+    second.unlink()
+    with pytest.raises(ArchiveDamaged, match=r"0002\.json: missing"):
+        reader.latestOffset(middle, ReadMaxFiles(1))
+    archive(tmp_path, 0, rows(2, 3), app="another")
+    with pytest.raises(ArchiveDamaged, match=r"not the version 2 that .* began with"):
+        reader.partitions(start, middle)
+    second.write_bytes(kept)
+    assert reader.latestOffset(middle, ReadMaxFiles(1))["index"] == 2
+
+
 def test_a_crash_between_version_and_renames_is_mended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,7 +250,7 @@ def test_a_reader_gives_every_unit_once_in_order(tmp_path: Path) -> None:
         archive(tmp_path, number, rows(number * 2, number * 2 + 1), rows(number, partition=1))
     reader = ArchiveReader(str(tmp_path), max_files=2)
     start = reader.initialOffset()
-    assert start == {"version": 3, "index": 0}
+    assert start == {"version": 3, "index": 0, "of": ArchiveLog(tmp_path).identity(3)}
     archive(tmp_path, 3, rows(6, 7))  # comes too late
     seen: dict[int, list[int]] = {0: [], 1: []}
     batches = 0

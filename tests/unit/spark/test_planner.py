@@ -243,6 +243,22 @@ def test_a_topic_made_anew_is_read_from_its_start_or_refused(world: World) -> No
     assert lenient.trigger() == [(0, 900, 910)]
 
 
+def test_a_query_of_one_topic_alone_takes_no_other_of_its_name(world: World) -> None:
+    """An archive went on with the new topic's records, as if they were the old one's."""
+    query = Query(world, failOnDataLoss="false", topicIds='{"t": "1", "other": "9"}')
+    query.trigger()
+    gone, world.places = world.places, {}
+    assert query.trigger() == []
+    world.topic_id, world.places = "2", gone
+    with pytest.raises(PacelineDataLoss, match=r"D3 t: .* \(id 1, now 2\), and this query is of"):
+        query.trigger()
+    with pytest.raises(PacelineDataLoss, match=r"D3 t: "):
+        Query(world, topicIds='{"t": "1"}').trigger()
+    for bad in ('{"t": 1}', "[]", '{"a b": "1"}'):
+        with pytest.raises(OptionError, match="topicIds"):
+            Query(world, topicIds=bad)
+
+
 def test_a_repeated_batch_is_planned_from_its_offsets_alone(world: World) -> None:
     query = Query(world, startingOffsets="earliest", failOnDataLoss="false", minPartitions="4")
     query.trigger()
