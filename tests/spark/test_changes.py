@@ -103,14 +103,20 @@ def test_what_was_archived_long_ago_is_kept(job: Job, topics: Topics, tmp_path: 
     short, made = topics.make("short", 1), f"{source}-made"
 
     def restore(target: str, *more: str) -> int:
-        where = ("--topic-map", f"{source}={target}", "--checkpoint", tmp_path / target)
+        checkpoint = tmp_path / "-".join(("back", target, *more))
+        where = ("--topic-map", f"{source}={target}", "--checkpoint", checkpoint)
         return job("restore", "--from-archive", root, *where, *more)[0]
 
+    small = topics.make("small", 1, retention_bytes="1000000", retention_ms="-1")
     with pytest.raises(ConfigurationError, match="would soon delete the oldest"):
         restore(short)
+    for more in ((), ("--new-timestamps",)):
+        with pytest.raises(ConfigurationError, match="beyond that size, restored ones too"):
+            restore(small, *more)
     assert restore(made) == JobExit.DONE
     assert topics.read(made) == topics.read(source)
-    assert (topics.client.admin.topic(made).configs or {})["retention.ms"] == "-1"
+    kept = topics.client.admin.topic(made).configs or {}
+    assert (kept["retention.ms"], kept["retention.bytes"]) == ("-1", "-1")
 
 
 def test_a_copied_checkpoint_leaves_nothing_out(

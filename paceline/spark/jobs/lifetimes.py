@@ -1,7 +1,8 @@
 """Whether a topic takes records of the times that an archive has, and keeps them. Pure.
 
 What was archived years ago is older than most topics keep anything: it would be written, counted as
-restored, and deleted soon after.
+restored, and deleted soon after. So would what goes beyond the size that a topic keeps; the sizes
+of an archive's files do not tell how large that will be.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from paceline.spark.arrow import NO_TIMESTAMP
 from paceline.values import dataclass
 
 RETENTION, AHEAD, POLICY = "retention.ms", "message.timestamp.after.max.ms", "cleanup.policy"
+BYTES = "retention.bytes"
+ANY_SIZE = {BYTES: "-1"}
+"""Of a topic that is made for a restore, whatever the cluster's default is."""
 DEFAULTS = {RETENTION: 7 * 86_400_000, AHEAD: 3_600_000}
 """Of a cluster that nobody has told otherwise, in ms."""
 ANY_TIME = str(2**63 - 1)
@@ -45,7 +49,7 @@ def times_of(files: Iterable[ArchiveFile], from_ms: int | None, to_ms: int | Non
 
 def settings_for(times: Times, now_ms: int) -> dict[str, str]:
     """Of a topic that is made for these records."""
-    settings = {RETENTION: "-1"}
+    settings = {RETENTION: "-1", **ANY_SIZE}
     if times.newest is not None and times.newest > now_ms + DEFAULTS[AHEAD]:
         settings[AHEAD] = ANY_TIME
     return settings
@@ -55,12 +59,28 @@ def refusal(topic: str, configs: Mapping[str, str], times: Times, now_ms: int) -
     """Why a topic with these settings of its own would lose such records, or not take them; empty
     where it does neither."""
     retention, ahead = (int(configs.get(name, DEFAULTS[name])) for name in (RETENTION, AHEAD))
-    expires = "delete" in configs.get(POLICY, "delete") and retention >= 0
+    expires = _deletes(configs) and retention >= 0
     if times.oldest is not None and expires and times.oldest < now_ms - retention:
         return _words(topic, RETENTION, retention, configs, "would soon delete the oldest", "-1")
     if times.newest is not None and times.newest > now_ms + ahead:
         return _words(topic, AHEAD, ahead, configs, "does not take the newest", ANY_TIME)
     return ""
+
+
+def refusal_by_size(topic: str, configs: Mapping[str, str]) -> str:
+    """Why a topic with these settings of its own may lose what is restored, whatever its time;
+    empty where it keeps any size."""
+    kept = int(configs.get(BYTES, "-1"))
+    if kept < 0 or not _deletes(configs):
+        return ""
+    return (
+        f"{topic} ({BYTES}={kept}) deletes the oldest records of a partition beyond that size, "
+        f"restored ones too. Give it {BYTES}=-1 until what it got back is no longer needed"
+    )
+
+
+def _deletes(configs: Mapping[str, str]) -> bool:
+    return "delete" in configs.get(POLICY, "delete")
 
 
 def _words(

@@ -14,7 +14,14 @@ from paceline.errors import UnknownTopicOrPartition
 from paceline.spark.archive_log import ArchiveLog, units
 from paceline.spark.arrow import NO_TIMESTAMP
 from paceline.spark.errors import OptionError
-from paceline.spark.jobs.lifetimes import Times, refusal, settings_for, times_of
+from paceline.spark.jobs.lifetimes import (
+    ANY_SIZE,
+    Times,
+    refusal,
+    refusal_by_size,
+    settings_for,
+    times_of,
+)
 from paceline.values import dataclass
 
 if TYPE_CHECKING:
@@ -101,7 +108,7 @@ def _prepare_topic(
     try:
         present = client.admin.topic(name)
     except UnknownTopicOrPartition:
-        settings = settings_for(target.times, now_ms) if wanted.keep_timestamps else {}
+        settings = settings_for(target.times, now_ms) if wanted.keep_timestamps else ANY_SIZE
         client.admin.create_topic(name, partitions=target.partitions, configs=settings)
         return
     if len(present.partitions) < target.partitions and not wanted.by_key:
@@ -109,8 +116,9 @@ def _prepare_topic(
             f"{name} has {len(present.partitions)} partitions, the archive {target.partitions}: "
             "add some, or --partitions by-key"
         )
-    why = refusal(name, present.configs or {}, target.times, now_ms)
-    if why and wanted.keep_timestamps:
+    configs = present.configs or {}
+    why = refusal(name, configs, target.times, now_ms) if wanted.keep_timestamps else ""
+    if why := why or refusal_by_size(name, configs):
         raise OptionError(why)
     if is_new and not wanted.append:
         starts = client.admin.list_offsets(name, Position.EARLIEST)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from paceline.spark.archive_log import ArchiveFile
-from paceline.spark.jobs.lifetimes import AHEAD, ANY_TIME, Times, refusal, settings_for, times_of
+from paceline.spark.jobs.lifetimes import (
+    AHEAD,
+    ANY_TIME,
+    Times,
+    refusal,
+    refusal_by_size,
+    settings_for,
+    times_of,
+)
 
 NOW, DAY = 1_700_000_000_000, 86_400_000
 
@@ -24,8 +32,9 @@ def test_times_are_those_of_what_is_restored() -> None:
 
 
 def test_a_topic_that_is_made_for_a_restore_keeps_all_of_it() -> None:
-    assert settings_for(Times(0, NOW), NOW) == {"retention.ms": "-1"}
-    assert settings_for(Times(0, NOW + DAY), NOW) == {"retention.ms": "-1", AHEAD: ANY_TIME}
+    kept = {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert settings_for(Times(0, NOW), NOW) == kept
+    assert settings_for(Times(0, NOW + DAY), NOW) == {**kept, AHEAD: ANY_TIME}
 
 
 @pytest.mark.parametrize(
@@ -47,3 +56,13 @@ def test_what_other_topics_would_do(
     told = refusal("t", configs, Times(oldest, newest), NOW)
     assert said in told
     assert bool(told) == bool(said)
+
+
+def test_a_topic_that_keeps_a_size_only_may_lose_what_it_gets() -> None:
+    assert "(retention.bytes=0) deletes" in refusal_by_size("t", {"retention.bytes": "0"})
+    for keeps in (
+        {},
+        {"retention.bytes": "-1"},
+        {"retention.bytes": "9", "cleanup.policy": "compact"},
+    ):
+        assert not refusal_by_size("t", keeps)
