@@ -167,6 +167,20 @@ def test_another_query_under_the_same_name_is_refused(sink: Sink) -> None:
         write_task(sink.options, TaskId(write, 0, 0), iter([rows]))
 
 
+def test_a_topic_that_is_made_anew_under_a_batch_gets_all_of_it(sink: Sink) -> None:
+    """Half of it was committed."""
+    before = sink.task(["a"], part=0)
+    admin = sink.topics.client.admin
+    admin.delete_topic(sink.topic)
+    admin.create_topic(sink.topic, partitions=2)
+    after = sink.task(["b"], part=1)
+    with pytest.raises(InvalidTransactionState, match="deleted and made anew"):
+        sink.commit(before, after)
+    assert sink.visible() == []
+    sink.commit(*(sink.task([value], run="r2", part=part) for part, value in enumerate("ab")))
+    assert sink.visible() == ["a", "b"]
+
+
 def test_a_node_that_dies_between_write_and_commit(sink: Sink, cluster: Cluster) -> None:
     messages = [sink.task([f"{part}{n}" for n in range(50)], part=part) for part in range(2)]
     client = sink.topics.client

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from paceline.client import blocking
 from paceline.client.sequenced import SequencedBatch
+from paceline.spark import reading
 from paceline.spark.cluster import topic_id
 from paceline.spark.errors import PacelineDataLoss, PacelineReadTimeout
 from paceline.spark.options import SourceOptions, parse_source
@@ -87,6 +90,38 @@ def test_a_plan_that_no_longer_fits_is_refused(topics: Topics) -> None:
         list(read_range(source(topics, topic), plan))
     topics.make(partitions=1)
     topics.write(topic, ["b"] * 30, partition=0)
+    with pytest.raises(PacelineDataLoss, match="D3"):
+        list(read_range(source(topics, topic), plan))
+
+
+def test_a_plan_of_a_topic_that_is_gone_is_empty_where_losses_are_taken(topics: Topics) -> None:
+    """The batch could never be done, nor any that comes after it."""
+    topic = topics.make(partitions=1)
+    topics.write(topic, ["a"] * 3, partition=0)
+    plan, lenient = whole(topics.client, topic, 3), source(topics, topic, failOnDataLoss=False)
+    topics.client.admin.delete_topic(topic)
+    assert list(read_range(lenient, plan)) == []
+    topics.make(partitions=1)
+    topics.write(topic, ["b"] * 3, partition=0)
+    assert list(read_range(lenient, plan)) == []
+
+
+def test_a_topic_made_anew_between_check_and_read_is_not_taken_for_the_old_one(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The consumer asks for the topic of the id that the check has seen, not for its name."""
+    topic = topics.make(partitions=1)
+    topics.write(topic, ["a"] * 3, partition=0)
+    plan, real = whole(topics.client, topic, 3), reading._check_topic
+
+    def made_anew(*given: Any) -> None:
+        monkeypatch.undo()
+        real(*given)
+        topics.client.admin.delete_topic(topic)
+        topics.make(partitions=1)
+        topics.write(topic, ["b"] * 3, partition=0)
+
+    monkeypatch.setattr(reading, "_check_topic", made_anew)
     with pytest.raises(PacelineDataLoss, match="D3"):
         list(read_range(source(topics, topic), plan))
 

@@ -183,6 +183,25 @@ def test_a_topic_made_anew_is_noticed(query: Start, topics: Topics) -> None:
     assert running.run(failOnDataLoss="false") == numbered(500, 520)
 
 
+def test_a_planned_batch_of_a_topic_made_anew_ends(query: Start, topics: Topics) -> None:
+    """It failed for ever, though losses were to be taken."""
+    topic = topics.make(partitions=1)
+    topics.write(topic, numbered(0, 10))
+    running = query(topics.options(topic, startingOffsets="earliest"))
+    assert running.run() == numbered(0, 10)
+    topics.write(topic, numbered(10, 20))
+    running.fail_at = lambda batch, values: True
+    with pytest.raises(StreamingQueryException, match="broken by the test"):
+        running.run()
+    running.fail_at = lambda batch, values: False
+    topics.client.admin.delete_topic(topic)
+    topics.make(partitions=1)
+    topics.write(topic, numbered(500, 520))
+    with pytest.raises(StreamingQueryException, match=r"D3 .*made anew"):
+        running.run()
+    assert running.run(failOnDataLoss="false") == numbered(500, 520)
+
+
 def test_lag_is_what_is_left(
     spark: SparkSession, query: Start, topics: Topics, client: blocking.Client
 ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
+from uuid import UUID
 
 from paceline.errors import (
     ConcurrentTransactions,
@@ -138,12 +139,14 @@ class ProducerTransactions:
     ) -> None:
         """Let the transaction write to ``partitions``, which metadata of that offset show, in
         these ``topics``; begins one if none is open. Raises ProducerFenced,
-        InvalidProducerMapping, InvalidProducerEpoch, ConcurrentTransactions,
-        InvalidTransactionState, TransactionTooLarge."""
+        InvalidProducerMapping, InvalidProducerEpoch, ConcurrentTransactions, TransactionTooLarge,
+        and InvalidTransactionState, of a sink also for a topic that was made anew meanwhile."""
         found = self._writable(key, who)
         wanted = {*found.partitions, *partitions}
         if len(wanted) > self._context.limits.partitions_max:
             raise TransactionTooLarge(f"{key}: {len(wanted)} partitions in one transaction")
+        if key.family is Family.SINK:
+            check_one_topic(str(key), (*found.topics, *topics))
         known = known_topics(found.topics, topics)
         is_new = len(wanted) > len(found.partitions) or known != found.topics
         if found.state is not State.ONGOING or is_new:
@@ -350,6 +353,19 @@ def known_topics(before: Sequence[KnownTopic], now: Sequence[KnownTopic]) -> tup
     """Both; a topic that was made anew replaces the one before, of which nothing is left."""
     merged = {each.name: each for each in (*before, *now)}
     return tuple(merged[name] for name in sorted(merged))
+
+
+def check_one_topic(what: str, topics: Iterable[KnownTopic]) -> None:
+    """Raise InvalidTransactionState where a name means two topics: what was written to the former
+    is gone, and the rest must not be committed as if it were all (DESIGN 5.5)."""
+    ids: dict[str, UUID] = {}
+    for each in topics:
+        first = ids.setdefault(each.name, each.topic_id)
+        if first != each.topic_id:
+            raise InvalidTransactionState(
+                f"{what}: {each.name} was deleted and made anew while it was written to (id "
+                f"{first.hex}, and {each.topic_id.hex}): do the whole batch again"
+            )
 
 
 def check_identity(key: TransactionKey, known: ProducerIdentity, who: ProducerIdentity) -> None:

@@ -30,6 +30,7 @@ from paceline_node.transaction_names import Family, ProducerIdentity, Transactio
 from paceline_node.transactions.context import TransactionContext, fits_at_once
 from paceline_node.transactions.endings import prepared
 from paceline_node.transactions.id_shares import UNKNOWN
+from paceline_node.transactions.producers import check_one_topic
 from paceline_node.transactions.records import (
     FencedRun,
     Sink,
@@ -196,7 +197,8 @@ class SinkTransactions:
         records fails after it, it is decided all the same, and told when it is repeated.
 
         Raises AlreadyCommitted (a repeated commit too: there is nothing left to do), SinkFenced,
-        and InvalidTransactionState when one of them is not open: then nothing has changed.
+        and InvalidTransactionState when one of them is not open, or has written to another topic
+        of a name than the next: then nothing has changed.
         """
         sink = self._context.store.sinks.get(name)
         if sink is None:
@@ -292,6 +294,9 @@ class SinkTransactions:
                     f"sink {name}: transaction {each} is not open in batch {batch} of run {run}"
                 )
             wanted[key] = None
+        known = self._context.store.transactions
+        topics = (each for key in wanted for each in known[key].topics)
+        check_one_topic(f"sink {name}: batch {batch}", topics)
         return wanted
 
     def abort(self, name: str, batch: int, transactions: Sequence[str], run: str = "") -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from paceline.errors import (
@@ -18,9 +20,9 @@ from paceline.errors import (
 from paceline.wire.peer.names import PartitionName
 from paceline_node.transaction_names import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
-from paceline_node.transactions.records import State
+from paceline_node.transactions.records import KnownTopic, State
 from paceline_node.transactions.sinks import Attempt, SinkTransaction
-from tests.unit.transactions.desk import P0, Desk
+from tests.unit.transactions.desk import P0, P1, Desk
 
 
 def begin(
@@ -69,6 +71,26 @@ def test_one_record_batch_decides_all_and_aborts_whatever_is_not_listed() -> Non
     assert sink is not None
     assert sink.last_batch == 0
     desk.check_fold()
+
+
+def test_half_of_a_batch_is_not_committed_where_its_topic_was_made_anew() -> None:
+    """What was written before is gone, and the rest was committed as if it were all."""
+    desk = Desk()
+    old, new = (KnownTopic("t", UUID(int=number)) for number in (1, 2))
+    first, second = begin(desk, partition=0), begin(desk, partition=1)
+    for each, topic in ((first, old), (second, new)):
+        desk.engine.producers.add_partitions(key_of(each), each.identity, [P0], topics=[topic])
+    before = desk.batches[:]
+    with pytest.raises(InvalidTransactionState, match=r"batch 0: t was deleted and made anew"):
+        commit(desk, first, second)
+    with pytest.raises(InvalidTransactionState, match=r": t was deleted and made anew"):
+        desk.engine.producers.add_partitions(key_of(first), first.identity, [P1], topics=[new])
+    assert desk.batches == before
+    again = [begin(desk, partition=n, run="run-2") for n in range(2)]
+    for each in again:
+        desk.engine.producers.add_partitions(key_of(each), each.identity, [P0], topics=[new])
+    commit(desk, *again, run="run-2")
+    assert {state_of(desk, each) for each in again} == {State.PREPARE_COMMIT}
 
 
 def test_identities_of_attempts_differ() -> None:
