@@ -18,6 +18,7 @@ from paceline.spark.archive_log import (
     STAGE,
     ArchiveDamaged,
     ArchiveFile,
+    ArchiveLog,
     make_directory,
     sync,
 )
@@ -207,14 +208,18 @@ def check_file(root: Path, file: ArchiveFile) -> None:
 
 
 def read_unit(root: Path, files: Sequence[ArchiveFile]) -> Iterator[pa.RecordBatch]:
-    """The rows of some files of one partition in order of offset, with the topic; ``files`` are
-    sorted by their first offset. Raises ArchiveDamaged before anything of a damaged file is
-    given."""
-    for each in files:
+    """The rows of a unit in order of offset, with the topic; ``files`` are sorted by their first
+    offset. They are read from the files that compactions have replaced these by, if they are gone.
+    Raises ArchiveDamaged before anything of a damaged file is given, and at the end where there
+    were not as many rows."""
+    present = _present(root, files)
+    for each in present:
         check_file(root, each)
     at: TopicPartition = files[0].at
     full = arrow.schema(ARROW_COLUMNS)
-    for table in _merged(root, files):
+    count = 0
+    for table in _of_unit(_merged(root, present), files):
+        count += table.num_rows
         for batch in table.to_batches(max_chunksize=MERGED_ROWS):
             topic = pa.repeat(pa.scalar(at.topic, pa.string()), batch.num_rows)
             columns = [topic if name == "topic" else batch.column(name) for name in ARROW_COLUMNS]
@@ -222,6 +227,32 @@ def read_unit(root: Path, files: Sequence[ArchiveFile]) -> Iterator[pa.RecordBat
                 [column.cast(field.type) for column, field in zip(columns, full, strict=True)],
                 schema=full,
             )
+
+    if count != (wanted := sum(each.rows for each in files)):
+        raise ArchiveDamaged(f"{root / files[0].path}: {count} rows, the log says {wanted}")
+
+
+def _present(root: Path, unit: Sequence[ArchiveFile]) -> Sequence[ArchiveFile]:
+    """The files that hold a unit's rows by now, and maybe others of its partition: a compaction may
+    have replaced some of its own, and their grace be over."""
+    if all((root / each.path).exists() for each in unit):
+        return unit
+    state = ArchiveLog(root).state()
+    if all(each.path in state.files for each in unit):
+        return unit  # one is lost, which will be said
+    last = max(each.last for each in unit)
+    known = state.by_partition().get(unit[0].at, [])
+    return [each for each in known if each.first <= last and each.last >= unit[0].first]
+
+
+def _of_unit(tables: Iterable[pa.Table], unit: Sequence[ArchiveFile]) -> Iterator[pa.Table]:
+    """The rows of a unit alone. All that its partition has between its offsets are its rows, in any
+    later version, too: what is archived later lies behind, and compactions change no rows."""
+    first, last = unit[0].first, max(each.last for each in unit)
+    for table in tables:
+        offsets = table["offset"]
+        is_inside = pc.and_(pc.greater_equal(offsets, first), pc.less_equal(offsets, last))
+        yield table.filter(is_inside)
 
 
 def _merged(root: Path, files: Sequence[ArchiveFile]) -> Iterator[pa.Table]:

@@ -119,7 +119,8 @@ class Entry:
 @dataclass
 class State:
     """All versions up to one, folded. ``batches``: the last batch of each app. ``vacuumed``: paths
-    that may be gone and must not be named again."""
+    that may be gone and must not be named again. ``replaced``: paths that a compaction has
+    replaced, and in which version; readers may still have them open."""
 
     version: int = 0
     files: dict[str, ArchiveFile] = field(default_factory=dict)
@@ -127,6 +128,7 @@ class State:
     batches: dict[str, int] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     vacuumed: set[str] = field(default_factory=set)
+    replaced: dict[str, int] = field(default_factory=dict)
 
     def take(self, version: int, entry: Entry) -> None:
         """Fold in the next version."""
@@ -137,6 +139,7 @@ class State:
         self.ids.update(entry.ids)
         for path in entry.remove:
             self.files.pop(path, None)
+            self.replaced[path] = version
         for each in entry.add:
             self.files[each.path] = each
         for at, end in entry.end.items():
@@ -174,6 +177,10 @@ class ArchiveLog:
             return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         except OSError as error:
             raise ArchiveDamaged(f"{path}: {error}") from error
+
+    def made_at(self, version: int) -> float:
+        """When a version was made, by the file system's clock; later where the log was copied."""
+        return self._path(version).stat().st_mtime
 
     def entry(self, version: int) -> Entry:
         """One version. Raises ArchiveDamaged."""

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from paceline.client import Position
 from paceline.errors import ConfigurationError
 from paceline.spark.archive_log import ArchiveLog
+from paceline.spark.jobs.archiving import compact, vacuum
 from paceline.spark.jobs.report import JobExit
 from paceline.spark.jobs.restoring import ORIGIN_HEADER
 from paceline.spark.options import parse_sink
@@ -137,6 +138,38 @@ def test_archive_compact_verify_and_restore(job: Job, topics: Topics, tmp_path: 
     code, report = job("archive-verify", root)
     assert code == JobExit.FINDINGS
     assert [each["kind"] for each in report["findings"]] == ["FILE_DAMAGED"]
+
+
+def test_a_restore_outlives_the_files_that_it_reads(
+    job: Job, topics: Topics, tmp_path: Path
+) -> None:
+    """A compaction and a vacuum deleted them under it, and it could never end."""
+    topic, root = topics.make(partitions=1), tmp_path / "archive"
+    for first in range(0, 100, 20):
+        fill(topics, topic, first, first + 20)
+        words = ("--to", root, "--checkpoint", tmp_path / "c")
+        assert job("archive", "--topics", topic, *words)[0] == JobExit.DONE
+    target = topics.make("target", 1, retention_ms="-1")
+    seen: list[int] = []
+
+    def delete_its_files() -> None:
+        before = set(ArchiveLog(root).state().files)
+        wait_until("the restore has begun", lambda: bool(records(topics, target)))
+        compact(root, target_bytes=1 << 20, older_s=0, grace_s=0)
+        vacuum(root, grace_s=0)
+        assert not any((root / path).exists() for path in before)
+        seen.append(len(records(topics, target)))
+
+    with ThreadPoolExecutor(1) as executor:
+        deleting = executor.submit(delete_its_files)
+        code, report = job(
+            *("restore", "--from-archive", root, "--topic-map", f"{topic}={target}"),
+            *("--checkpoint", tmp_path / "back", "--max-files", 1),
+        )
+        deleting.result()
+    assert (code, report["rows"]) == (JobExit.DONE, 100)
+    assert seen[0] < 100, "it had to go on without them"
+    assert placeless(records(topics, target)) == placeless(records(topics, topic))
 
 
 def test_audit_finds_what_is_wrong_on_one_replica(

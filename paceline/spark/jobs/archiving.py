@@ -40,9 +40,6 @@ from paceline.types import TopicPartition
 from paceline.values import dataclass
 from paceline.wire.native.data import TopicInfo
 
-TRASH = "_trash.json"
-"""Files that a compaction replaced, and since when; readers may still have them open."""
-
 
 def start_archive(
     spark: SparkSession,
@@ -113,8 +110,8 @@ def compact(
     moment = time.time() if now is None else now
     log = ArchiveLog(root)
     log.repair()
-    _empty_trash(root, moment, grace_s)
     state = log.state()
+    _drop_replaced(log, state, moment, grace_s)
     small: dict[tuple[TopicPartition, str], list[ArchiveFile]] = {}
     for files in state.by_partition().values():
         for each in files:
@@ -125,7 +122,6 @@ def compact(
     for (_, folder), files in sorted(small.items()):
         for group in _groups(files, target_bytes):
             _replace(log, group, _join(root, folder, group))
-            _bury(root, [each.path for each in group], moment)
             removed += len(group)
             added += 1
     return {"files_removed": removed, "files_added": added}
@@ -196,32 +192,13 @@ def _replace(log: ArchiveLog, group: Sequence[ArchiveFile], joined: ArchiveFile)
         return
 
 
-def _bury(root: Path, paths: Sequence[str], moment: float) -> None:
-    known = _trash(root)
-    known.update(dict.fromkeys(paths, moment))
-    _write_trash(root, known)
-
-
-def _empty_trash(root: Path, moment: float, grace_s: float) -> None:
-    known = _trash(root)
-    for path in [path for path, since in known.items() if moment - since >= grace_s]:
-        (root / path).unlink(missing_ok=True)
-        del known[path]
-    _write_trash(root, known)
-
-
-def _trash(root: Path) -> dict[str, float]:
-    path = root / TRASH
-    found: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
-    return found
-
-
-def _write_trash(root: Path, known: Mapping[str, float]) -> None:
-    draft = root / f"{TRASH}.new"
-    draft.write_text(json.dumps(known))
-    sync(draft)
-    draft.rename(root / TRASH)
-    sync(root)
+def _drop_replaced(log: ArchiveLog, state: State, moment: float, grace_s: float) -> None:
+    """Delete what compactions replaced longer ago than the grace. When that was the log knows: a
+    file beside it could not be changed together with it, nor by two jobs at once."""
+    made = {version: log.made_at(version) for version in set(state.replaced.values())}
+    for path, version in state.replaced.items():
+        if moment - made[version] >= grace_s:
+            (log.root / path).unlink(missing_ok=True)
 
 
 def vacuum(root: Path, *, grace_s: float, now: float | None = None) -> int:
@@ -234,13 +211,13 @@ def vacuum(root: Path, *, grace_s: float, now: float | None = None) -> int:
     moment = time.time() if now is None else now
     log = ArchiveLog(root)
     log.repair()
-    _empty_trash(root, moment, grace_s)
+    _drop_replaced(log, log.state(), moment, grace_s)
     old = _data_files(root, before=moment - grace_s)
     while True:
         state = log.state()
         log.repair()  # what was committed since the last look is in its place, and not in old
         named = set(state.files) | {each.stage for each in state.files.values()}
-        gone = sorted(old - named - set(_trash(root)))
+        gone = sorted(old - named - state.replaced.keys())  # those have a grace of their own
         if not gone:
             return 0
         try:

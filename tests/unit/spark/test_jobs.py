@@ -8,8 +8,15 @@ from pathlib import Path
 import click
 import pytest
 
-from paceline.spark.archive_files import write_stage
-from paceline.spark.archive_log import ArchiveConflict, ArchiveLog, Entry, commit_batch
+from paceline.spark.archive_files import read_unit, write_stage
+from paceline.spark.archive_log import (
+    ArchiveConflict,
+    ArchiveDamaged,
+    ArchiveLog,
+    Entry,
+    commit_batch,
+    units,
+)
 from paceline.spark.errors import OptionError
 from paceline.spark.jobs import archiving
 from paceline.spark.jobs.options import interval
@@ -63,6 +70,57 @@ def test_small_files_become_one_and_the_old_ones_go_after_their_grace(tmp_path: 
     archiving.compact(tmp_path, target_bytes=1 << 20, older_s=0, grace_s=60, now=2e10 + 61)
     assert not any((tmp_path / path).exists() for path in before)
     assert archiving.verify(tmp_path, allow_gaps=False)[0] == []
+
+
+def test_what_a_compaction_replaces_has_its_grace_beside_a_vacuum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When that began stood in a file of its own, which each of two jobs wrote without the other's
+    part, and the compaction after its version: the vacuum took the files for nobody's."""
+    for number in range(4):
+        archive(tmp_path, number, rows(number * 2, number * 2 + 1))
+    before = set(ArchiveLog(tmp_path).state().files)
+    for path in before:
+        os.utime(tmp_path / path, (0, 0))
+    real = ArchiveLog.append
+    vacuumed: list[int] = []
+
+    def with_a_vacuum(self: ArchiveLog, entry: Entry, *, after: int) -> int:
+        made = real(self, entry, after=after)
+        if entry.kind == "compaction":
+            vacuumed.append(archiving.vacuum(tmp_path, grace_s=3600))
+        return made
+
+    monkeypatch.setattr(ArchiveLog, "append", with_a_vacuum)
+    archiving.compact(tmp_path, target_bytes=1 << 20, older_s=0, grace_s=3600)
+    assert vacuumed == [0]
+    assert all((tmp_path / path).exists() for path in before)
+    archiving.vacuum(tmp_path, grace_s=0)
+    assert not any((tmp_path / path).exists() for path in before)
+
+
+def test_a_reader_outlives_the_grace_of_what_it_reads(tmp_path: Path) -> None:
+    """It failed for ever, and a new one would have written what had been restored again."""
+    times = [1_700_000_000_000 + offset // 3 % 2 * HOUR_MS for offset in range(40)]
+    for number in range(4):
+        part = range(number * 10, number * 10 + 10)
+        archive(tmp_path, number, rows(*part, times=times[part.start : part.stop]))
+    log = ArchiveLog(tmp_path)
+    old = [unit for files in log.state().by_partition().values() for unit in units(files)]
+    large = log.state().by_partition()[AT][3].bytes
+    for target in (large * 3, 1 << 20):
+        archiving.compact(tmp_path, target_bytes=target, older_s=0, grace_s=0)
+        archiving.vacuum(tmp_path, grace_s=0)
+    archive(tmp_path, 4, rows(40))
+    assert not any((tmp_path / each.path).exists() for unit in old for each in unit)
+    found = [
+        [n for batch in read_unit(tmp_path, unit) for n in batch.column("offset").to_pylist()]
+        for unit in old
+    ]
+    assert found == [list(range(number * 10, number * 10 + 10)) for number in range(4)]
+    (tmp_path / next(iter(log.state().files))).unlink()
+    with pytest.raises(ArchiveDamaged, match="No such file"):
+        list(read_unit(tmp_path, old[0]))
 
 
 def test_young_and_large_files_are_left_alone(tmp_path: Path) -> None:
