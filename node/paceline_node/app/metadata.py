@@ -20,7 +20,7 @@ from paceline_node.controller.quorum import Quorum, QuorumSettings
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.controller.raft_types import Member, MemberId, RaftTiming, Role, RoleInfo
 from paceline_node.controller.service import Controller
-from paceline_node.controller.voter_starts import RegisteredStarts
+from paceline_node.controller.voter_starts import RegisteredProcesses
 from paceline_node.env import Env
 from paceline_node.services.admin.node_status import QuorumView
 from paceline_node.settings import Settings
@@ -81,7 +81,7 @@ class Metadata:
             send=peering.send_raft,
             on_role=self._role_changed,
             on_config=peering.on_config,
-            registered=RegisteredStarts(self.image_store).of,
+            registered=RegisteredProcesses(self.image_store),
         )
         self.controller = Controller(
             env, self.quorum, self.image_store, controller_settings(settings)

@@ -29,7 +29,6 @@ from paceline_node.controller.quorum_applying import RECORDS_AT_A_TIME, Applying
 from paceline_node.controller.raft import Raft
 from paceline_node.controller.raft_effects import Effects
 from paceline_node.controller.raft_histories import explained
-from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import RaftMessage, decode, encode
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.controller.raft_types import (
@@ -46,7 +45,7 @@ from paceline_node.controller.raft_types import (
     Snapshot,
     Start,
 )
-from paceline_node.controller.voter_starts import EarlierStarts
+from paceline_node.controller.voter_starts import NOBODY_REGISTERED, OldCopies, Registered
 from paceline_node.env import Env, is_full
 from paceline_node.settings.tree import RaftSettings
 
@@ -86,14 +85,9 @@ def _ignore_config(_: Config) -> None:
     """Default for callers that take the addresses when they need them."""
 
 
-def _never_registered(_log: RaftLog, _member: MemberId) -> Start | None:
-    """Default for callers without brokers."""
-    return None
-
-
 class Quorum:
     """One member of the metadata quorum; ``membership`` says who the others are. ``registered``
-    says which start of a member's directory the log registers: who was started before has no vote
+    says what the log tells of a member's process: of an older copy of its directory no vote counts
     (RAFT 2.8).
 
     Callbacks are synchronous and run inside the driver; they may call :meth:`propose`. A failing
@@ -111,7 +105,7 @@ class Quorum:
         send: Callable[[NodeId, bytes], None],
         on_role: Callable[[RoleInfo], None],
         on_config: Callable[[Config], None] = _ignore_config,
-        registered: Callable[[RaftLog, MemberId], Start | None] = _never_registered,
+        registered: Registered = NOBODY_REGISTERED,
     ) -> None:
         self._env = env
         self._store = store
@@ -158,7 +152,7 @@ class Quorum:
             changed=self._pump,
         )
         self._log = structlog.get_logger(component="quorum", node=me.node)
-        self._earlier = EarlierStarts(registered, self._log)
+        self._copies = OldCopies(registered, self._log)
 
     # --- what others may know --------------------------------------------------------------------
 
@@ -463,7 +457,7 @@ class Quorum:
         if len(self._queue) >= MAX_QUEUED_BATCHES:
             return
         self._make_up_ticks()
-        if self._earlier.has_sent(message, start, self._core.log):
+        if self._copies.have_sent(message, start, self._core.log):
             return
         self._core.step(message)
         self._drain()

@@ -1,17 +1,20 @@
-"""Which starts of their directories the metadata log registers for its voters, and the votes of
-those that are over (RAFT 2.8)."""
+"""Which starts of their directories the metadata log registers for its voters, how much of it they
+have said they hold, and the votes that do not count for that: of starts that are over, and of
+directories that hold less (RAFT 2.8)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 import msgpack
 import structlog
 
 from paceline.types import NodeId
+from paceline_node.controller.durable_offsets import NOT_KNOWN
 from paceline_node.controller.image import Broker, Image
 from paceline_node.controller.metadata_records import (
+    NoOp,
     RegisterBroker,
     UnregisterBroker,
     decode_record,
@@ -20,39 +23,68 @@ from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import RaftMessage, VoteRequest, VoteResponse
 from paceline_node.controller.raft_types import UNKNOWN_START, EntryKind, MemberId, Start
 
-_TYPES = frozenset({RegisterBroker.TYPE, UnregisterBroker.TYPE})
+_TYPES = frozenset({RegisterBroker.TYPE, UnregisterBroker.TYPE, NoOp.TYPE})
 
 
-class EarlierStarts:
-    """Tells messages of processes whose directory was started again since, by the registration that
-    ``registered`` finds: what such a one has promised it may have forgotten."""
+class Registered(Protocol):
+    """What the metadata log tells of its voters."""
 
-    def __init__(
-        self,
-        registered: Callable[[RaftLog, MemberId], Start | None],
-        log: structlog.typing.FilteringBoundLogger,
-    ) -> None:
+    def start(self, log: RaftLog, member: MemberId) -> Start | None:
+        """The newest registered start of the member's directory; None: there is none."""
+
+    def durable_offset(self, log: RaftLog, member: MemberId) -> int:
+        """How much of the log that process has said it holds for good, or NOT_KNOWN."""
+
+
+class _Nobody:
+    def start(self, log: RaftLog, member: MemberId) -> Start | None:
+        return None
+
+    def durable_offset(self, log: RaftLog, member: MemberId) -> int:
+        return NOT_KNOWN
+
+
+NOBODY_REGISTERED = _Nobody()
+"""For callers without brokers."""
+
+
+class OldCopies:
+    """Tells messages of directories that are older copies of themselves, by what is ``registered``:
+    what such a one has promised it may have forgotten."""
+
+    def __init__(self, registered: Registered, log: structlog.typing.FilteringBoundLogger) -> None:
         self._registered = registered
         self._log = log
         self._told: set[MemberId] = set()
 
-    def has_sent(self, message: RaftMessage, start: Start, log: RaftLog) -> bool:
+    def have_sent(self, message: RaftMessage, start: Start, log: RaftLog) -> bool:
         """Whether the message, of the process ``start``, asks for a vote or lends one that does not
-        count. Versions before do not say which start they are."""
-        if start == UNKNOWN_START or not isinstance(message, VoteRequest | VoteResponse):
+        count."""
+        if not isinstance(message, VoteRequest | VoteResponse):
             return False
-        known = self._registered(log, message.sender)
-        if known is None or not start.is_before(known):
-            return False
-        if message.sender not in self._told:
+        why = self._was_started_again(message, start, log) or self._holds_less(message, log)
+        if why and message.sender not in self._told:
             self._told.add(message.sender)
-            self._log.error(
-                "a voter's disk is an old copy: its vote does not count",
-                member=str(message.sender),
-                start=start.number,
-                registered=known.number,
-            )
-        return True
+            what = "a voter's disk is an old copy: its vote does not count"
+            self._log.error(what, member=str(message.sender), **why)
+        return bool(why)
+
+    def _was_started_again(
+        self, message: RaftMessage, start: Start, log: RaftLog
+    ) -> dict[str, int]:
+        """The start that it is, and the one that is registered. Versions before do not say which
+        they are."""
+        known = self._registered.start(log, message.sender)
+        if start == UNKNOWN_START or known is None or not start.is_before(known):
+            return {}
+        return {"start": start.number, "registered": known.number}
+
+    def _holds_less(self, message: VoteRequest | VoteResponse, log: RaftLog) -> dict[str, int]:
+        """Where its log ends, and what it had said to hold. Who may not lead does not say."""
+        noted = self._registered.durable_offset(log, message.sender)
+        if noted == NOT_KNOWN or not 0 < message.last_index < noted:
+            return {}
+        return {"holds": message.last_index, "held": noted}
 
 
 class AppliedImage(Protocol):
@@ -62,7 +94,7 @@ class AppliedImage(Protocol):
     def image(self) -> Image: ...
 
 
-class RegisteredStarts:
+class RegisteredProcesses:
     """The applied image, and over it what the log holds that is not committed yet: most of it,
     where a voter has just started. Entries are read once."""
 
@@ -70,17 +102,30 @@ class RegisteredStarts:
         self._store = store
         self._read_to = (0, 0)
         self._newer: dict[NodeId, RegisterBroker | UnregisterBroker] = {}
+        self._epochs: dict[NodeId, int] = {}
+        self._noted: dict[NodeId, int] = {}
 
-    def of(self, log: RaftLog, member: MemberId) -> Start | None:
-        """The newest registered start of the member's directory; None: there is none."""
+    def start(self, log: RaftLog, member: MemberId) -> Start | None:
+        """As :meth:`Registered.start`."""
         self._read(log)
+        found = self._process(member)
+        return None if found is None else Start(found.boot_seq, found.incarnation_id)
+
+    def durable_offset(self, log: RaftLog, member: MemberId) -> int:
+        """As :meth:`Registered.durable_offset`."""
+        self._read(log)
+        if self._process(member) is None:
+            return NOT_KNOWN
+        in_image = self._store.image.durable_offsets.get(member.node, NOT_KNOWN)
+        return self._noted.get(member.node, in_image)
+
+    def _process(self, member: MemberId) -> Broker | RegisterBroker | None:
+        """The one that is registered for the member's directory."""
         found: Broker | RegisterBroker | UnregisterBroker | None
         found = self._newer.get(member.node) or self._store.image.brokers.get(member.node)
         if found is None or isinstance(found, UnregisterBroker):
             return None
-        if found.directory_id.bytes != member.directory:
-            return None
-        return Start(found.boot_seq, found.incarnation_id)
+        return found if found.directory_id.bytes == member.directory else None
 
     def _read(self, log: RaftLog) -> None:
         index, term = self._read_to
@@ -88,16 +133,29 @@ class RegisteredStarts:
         if index < applied or log.term_at(index) != term:
             index = applied
             self._newer.clear()
+            self._noted.clear()
+            brokers = self._store.image.brokers.values()
+            self._epochs = {broker.node_id: broker.broker_epoch for broker in brokers}
         for entry in log.slice(index + 1, log.last_index + 1):
             if entry.kind is EntryKind.RECORDS:
-                for record in _registrations(entry.data):
-                    self._newer[record.node_id] = record
+                for record in _told(entry.data):
+                    self._take(entry.index, record)
         self._read_to = (log.last_index, log.last_term)
 
+    def _take(self, index: int, record: RegisterBroker | UnregisterBroker | NoOp) -> None:
+        if not isinstance(record, NoOp):
+            self._newer[record.node_id] = record
+            self._epochs[record.node_id] = index
+            self._noted[record.node_id] = NOT_KNOWN
+            return
+        for each in record.durable:
+            if self._epochs.get(each.node_id) == each.broker_epoch:
+                self._noted[each.node_id] = each.offset
 
-def _registrations(data: bytes) -> Iterator[RegisterBroker | UnregisterBroker]:
+
+def _told(data: bytes) -> Iterator[RegisterBroker | UnregisterBroker | NoOp]:
     for packed in msgpack.unpackb(data):
         if msgpack.unpackb(packed)[0] in _TYPES:
             record = decode_record(packed)
-            assert isinstance(record, RegisterBroker | UnregisterBroker)
+            assert isinstance(record, RegisterBroker | UnregisterBroker | NoOp)
             yield record

@@ -23,6 +23,7 @@ from paceline_node.threads import in_thread
 
 _IOV_MAX = 1024  # buffers in one pwritev (Linux UIO_MAXIOV; macOS has the same)
 _READERS = 8  # threads for large or cold reads
+_PID_BYTES = 10
 _SHORTAGE_S = 0.1  # between two looks for a descriptor, when there is none
 
 
@@ -321,16 +322,20 @@ class RealDisk:
         descriptor = os.open(self._at("LOCK"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
             os.close(descriptor)
+            if not isinstance(error, BlockingIOError):
+                raise
             raise BlockingIOError(
                 errno.EAGAIN,
                 f"data directory {self.root} is in use by process {holder or 'unknown'}",
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         self._lock_fd = descriptor
+        with contextlib.suppress(
+            OSError
+        ):  # it only says who: on a full disk there may be no room for that
+            os.pwrite(descriptor, f"{os.getpid():<{_PID_BYTES}}\n".encode("ascii"), 0)
 
     def close(self) -> None:
         self._syncs.close()

@@ -8,8 +8,15 @@ import msgpack
 
 from paceline.types import BrokerEpoch, NodeId
 from paceline.values import dataclass
+from paceline_node.controller.durable_offsets import NOT_KNOWN
 from paceline_node.controller.image import Image
-from paceline_node.controller.metadata_records import NoOp, Record, RegisterBroker, UnregisterBroker
+from paceline_node.controller.metadata_records import (
+    DurableOffset,
+    NoOp,
+    Record,
+    RegisterBroker,
+    UnregisterBroker,
+)
 from paceline_node.controller.metadata_records import encode_record as encode
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_types import (
@@ -20,7 +27,7 @@ from paceline_node.controller.raft_types import (
     Snapshot,
     Start,
 )
-from paceline_node.controller.voter_starts import RegisteredStarts
+from paceline_node.controller.voter_starts import RegisteredProcesses
 
 CLUSTER = UUID(int=1)
 DISK = UUID(int=0xD1)
@@ -52,51 +59,69 @@ def log_of(*entries: Entry) -> RaftLog:
     return RaftLog(snapshot, entries, base=(1, 1))
 
 
-def starts_of(log: RaftLog) -> tuple[RegisteredStarts, Held]:
+def starts_of(log: RaftLog) -> tuple[RegisteredProcesses, Held]:
     held = Held(Image.from_snapshot(log.snapshot.state))
-    return RegisteredStarts(held), held
+    return RegisteredProcesses(held), held
 
 
 def test_the_image_and_what_is_not_committed_yet() -> None:
     log = log_of()
     starts, _ = starts_of(log)
-    assert starts.of(log, MEMBER) == start(3)
+    assert starts.start(log, MEMBER) == start(3)
     log.append(entry(2, NoOp(1), registration(4)))
     log.append(Entry(3, 1, EntryKind.NOOP))
     log.append(entry(4, registration(9, node=2)))
-    assert starts.of(log, MEMBER) == start(4)
+    assert starts.start(log, MEMBER) == start(4)
 
 
 def test_what_is_cut_off_again_says_nothing() -> None:
     log = log_of(entry(2, registration(4)), entry(3, registration(5)))
     starts, _ = starts_of(log)
-    assert starts.of(log, MEMBER) == start(5)
+    assert starts.start(log, MEMBER) == start(5)
     log.truncate(3)
     log.append(entry(3, NoOp(2), term=2))
     log.append(entry(4, NoOp(2), term=2))
-    assert starts.of(log, MEMBER) == start(4)
+    assert starts.start(log, MEMBER) == start(4)
 
 
 def test_what_is_applied_meanwhile_is_read_from_the_image() -> None:
     log = log_of(entry(2, registration(4)))
     starts, held = starts_of(log)
-    assert starts.of(log, MEMBER) == start(4)
+    assert starts.start(log, MEMBER) == start(4)
     for index in (3, 4):
         log.append(entry(index, registration(index + 2)))
     held.image = held.image.apply(2, [registration(4)]).apply(3, [registration(5)])
-    assert starts.of(log, MEMBER) == start(6)
+    assert starts.start(log, MEMBER) == start(6)
     log.compact(log.snapshot_at(4, b""), keep=0)
     held.image = held.image.apply(4, [registration(6)])
-    assert starts.of(log, MEMBER) == start(6)
+    assert starts.start(log, MEMBER) == start(6)
+
+
+def test_how_much_a_process_has_said_it_holds() -> None:
+    log = log_of()
+    starts, held = starts_of(log)
+    assert starts.durable_offset(log, MEMBER) == NOT_KNOWN
+    log.append(entry(2, NoOp(1, (DurableOffset(NodeId(1), BrokerEpoch(1), 17),))))
+    assert starts.durable_offset(log, MEMBER) == 17
+    log.append(entry(3, registration(4)))
+    assert starts.durable_offset(log, MEMBER) == NOT_KNOWN, "another process"
+    log.append(entry(4, NoOp(1, (DurableOffset(NodeId(1), BrokerEpoch(1), 18),))))
+    assert starts.durable_offset(log, MEMBER) == NOT_KNOWN, "of the one before"
+    log.append(entry(5, NoOp(1, (DurableOffset(NodeId(1), BrokerEpoch(3), 19),))))
+    assert starts.durable_offset(log, MEMBER) == 19
+    assert starts.durable_offset(log, MemberId(NodeId(1), bytes(16))) == NOT_KNOWN
+    note = NoOp(1, (DurableOffset(NodeId(1), BrokerEpoch(1), 17),))
+    held.image = held.image.apply(2, [note])
+    assert starts.durable_offset(log, MEMBER) == 19
 
 
 def test_another_directory_and_one_that_is_gone_have_no_start() -> None:
     log = log_of()
     starts, _ = starts_of(log)
-    assert starts.of(log, MemberId(NodeId(1), bytes(16))) is None
-    assert starts.of(log, MemberId(NodeId(7), DISK.bytes)) is None
+    assert starts.start(log, MemberId(NodeId(1), bytes(16))) is None
+    assert starts.start(log, MemberId(NodeId(7), DISK.bytes)) is None
     log.append(entry(2, UnregisterBroker(NodeId(1), BrokerEpoch(1))))
-    assert starts.of(log, MEMBER) is None
+    assert starts.start(log, MEMBER) is None
 
 
 def test_a_process_comes_before_a_later_one_and_never_before_itself() -> None:

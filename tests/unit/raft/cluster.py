@@ -13,7 +13,9 @@ import trio
 
 from paceline.types import NodeId
 from paceline_cluster.sim.raft.durable import CLUSTER, member
+from paceline_node.controller.durable_offsets import NOT_KNOWN
 from paceline_node.controller.quorum import Quorum, QuorumSettings
+from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_store import RaftStore, write_bootstrap, write_newcomer
 from paceline_node.controller.raft_types import (
     UNKNOWN_START,
@@ -39,6 +41,20 @@ class VirtualHost:
 
     def wall_ms(self) -> int:
         return int(trio.current_time() * 1000)
+
+
+class Registrations:
+    """What the metadata tell of the members' processes."""
+
+    def __init__(self) -> None:
+        self.starts: dict[MemberId, Start] = {}
+        self.held: dict[MemberId, int] = {}
+
+    def start(self, log: RaftLog, member: MemberId) -> Start | None:
+        return self.starts.get(member)
+
+    def durable_offset(self, log: RaftLog, member: MemberId) -> int:
+        return self.held.get(member, NOT_KNOWN)
 
 
 @dataclass(slots=True)
@@ -114,7 +130,7 @@ class Node:
             send=self._send,
             on_role=self.roles.append,
             on_config=self.configs.append,
-            registered=lambda _, member: self.cluster.registered.get(member),
+            registered=self.cluster.registered,
         )
         self.quorum = quorum
         try:
@@ -141,7 +157,7 @@ class Cluster:
         self.settings = settings
         self.nodes: dict[int, Node] = {}
         self.cuts: set[tuple[int, int]] = set()
-        self.registered: dict[MemberId, Start] = {}
+        self.registered = Registrations()
         self.sent = 0
 
     async def format(self, number: int, voters: Sequence[int]) -> None:

@@ -40,7 +40,7 @@ async def test_an_earlier_start_neither_gets_nor_lends_a_vote(autojump_clock: Mo
         leader = await cluster.elect()
         await cluster.commit(leader, b"a")
         await cluster.agree([b"a"], [0, 1, 2])
-        cluster.registered[member_id(0)] = LATER
+        cluster.registered.starts[member_id(0)] = LATER
         cluster.nodes[0].start = Start(1, UUID(int=9))
         with capture_logs() as logs:
             await only(cluster, 0, 2)
@@ -58,10 +58,43 @@ async def test_a_registered_process_and_its_successor_vote(
 ) -> None:
     async with cluster_of(3) as cluster:
         await cluster.elect()
-        cluster.registered[member_id(0)] = LATER
+        cluster.registered.starts[member_id(0)] = LATER
         cluster.nodes[0].start = start
         await only(cluster, 0, 2)
         await cluster.elect()
+
+
+async def test_a_directory_that_holds_less_than_it_has_said_has_no_vote(
+    autojump_clock: MockClock,
+) -> None:
+    """However long who knows more stays away: 0 and 2 would be a majority."""
+    async with cluster_of(3) as cluster:
+        leader = await cluster.elect()
+        await cluster.commit(leader, b"early")
+        await cluster.agree([b"early"], [0, 1, 2])
+        await cluster.kill(0)
+        old = copy.deepcopy(cluster.nodes[0].disk)
+        await cluster.start(0)
+        leader = await cluster.elect()
+        await cluster.commit(leader, b"noted")
+        await cluster.agree([b"early", b"noted"], [0, 1, 2])
+        cluster.registered.held[member_id(0)] = cluster.nodes[0].machine.index
+        await cluster.kill(2)
+        leader = await cluster.elect(within_s=10)
+        await cluster.commit(leader, b"late")
+        await cluster.agree([b"early", b"noted", b"late"], [0, 1])
+        await only(cluster)
+        cluster.nodes[0].disk = old
+        with capture_logs() as logs:
+            await only(cluster, 0, 2)
+            await trio.sleep(60)
+        assert cluster.leader() is None
+        [told] = [each for each in logs if "old copy" in each["event"]]
+        assert told["node"] == 2
+        assert told["holds"] < told["held"]
+        await cluster.start(1)
+        await cluster.elect(within_s=30)
+        await cluster.agree([b"early", b"noted", b"late"], [0, 1, 2])
 
 
 async def test_a_member_that_stands_apart_says_so_and_keeps_what_it_has(

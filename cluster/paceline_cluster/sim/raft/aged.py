@@ -261,7 +261,7 @@ class OldDiskWorld(World):
 
     def _start_again(self, number: int) -> None:
         node = self.nodes[number]
-        if node.alive:
+        if node.alive and number in self.back_at:
             node.crash()
             self._come_back(node)
 

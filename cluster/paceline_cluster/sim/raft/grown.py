@@ -23,8 +23,12 @@ _GROWING_MS = (200.0, 2500.0)
 """When the copy is taken: growing takes about a second."""
 TWO_VOTE = 0.5
 """How often the copy is taken as soon as two vote, and the second one soon goes away."""
+JOINS_LATE = 0.5
+"""How often the third one joins only behind that."""
 _LOOK_MS = 5.0
 _SOON_MS = 300.0
+_LATEST_MS = 8000.0
+"""Where the first one starts again and again, nobody is let in for long."""
 
 
 class GrownChecker(Checker):
@@ -109,6 +113,8 @@ class GrownWorld(OldDiskWorld):
 
     def begin(self, rng: random.Random) -> None:
         if rng.random() < TWO_VOTE:
+            if rng.random() < JOINS_LATE:
+                self.unwanted.add(2)
             self._await_two(rng)
         else:
             super().begin(rng)
@@ -116,11 +122,12 @@ class GrownWorld(OldDiskWorld):
     def _await_two(self, rng: random.Random) -> None:
         """A leader lets in one at a time. The second may know nothing of the third."""
         others = [voter.node_id for voter in self.checker.config.voters if voter.node_id != 0]
-        if not others:
+        if not others and self.now < _LATEST_MS:
             self.later(_LOOK_MS, self._await_two, rng)
             return
-        self.away = others[0]
+        self.away = others[0] if others else self.away
         copied = self.now + rng.uniform(0, _SOON_MS)
+        self.at(copied, self.unwanted.clear)
         self.unfold(rng, copied, copied + rng.uniform(0, _SOON_MS))
 
     def make_checker(self, bootstrap: Snapshot) -> Checker:

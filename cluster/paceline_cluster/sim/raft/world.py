@@ -121,12 +121,15 @@ class World:
         if link not in self.cuts:
             node.on_message(message, node.life)
 
-    def lose_messages_of(self, sender: MemberId) -> None:
-        """What it said and nobody has heard yet is lost."""
+    def lose_messages_of(self, member: MemberId) -> None:
+        """What it said, and what was said to it, and nobody has heard yet, is lost: its connections
+        end with its process."""
         self._heap = [
             event
             for event in self._heap
-            if not any(isinstance(it, RaftMessage) and it.sender == sender for it in event[3])
+            if not any(
+                isinstance(it, RaftMessage) and member in (it.sender, it.to) for it in event[3]
+            )
         ]
         heapq.heapify(self._heap)
 
