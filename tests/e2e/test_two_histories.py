@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from paceline_cluster.errors import Exit
 from tests.e2e.cluster import Cluster, CommandFailed, wait_until
 
@@ -70,3 +72,48 @@ def test_health_says_why_a_node_follows_nobody(
             refuses.terminate()
     assert "force-quorum" in said
     assert "node format --replace" in said
+
+
+NOTED = 5
+"""Entries of the metadata within which one must be the note of what each node holds: they come once
+a second, and little else does."""
+
+
+@pytest.mark.slow
+def test_a_copy_that_the_metadata_tell_of_elects_nobody(
+    make_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    """However late the node comes that knows more: what only it has was lost, or all stood."""
+    cluster = make_cluster()
+    directory = Path(cluster.node(AGED)["dir"])
+    copy = tmp_path / "copy"
+    cluster.run("node", "suspend", str(AGED))
+    shutil.copytree(directory, copy)  # of the process that is registered: no earlier start tells
+    cluster.run("node", "resume", str(AGED))
+
+    def end() -> int:
+        nodes = cluster.json("quorum", "describe")["nodes"]
+        return max(each["commit_offset"] or 0 for each in nodes)
+
+    before = end()
+    wait_until("the metadata tell of it", lambda: end() >= before + NOTED)
+    cluster.run("node", "kill", str(AWAY))
+    _make(cluster, "late")
+    cluster.run("produce", "late", "--acks", "all", stdin=b"one\n")
+    for node in (AGED, WHOLE):
+        cluster.run("node", "kill", str(node))
+    shutil.rmtree(directory)
+    copy.rename(directory)
+
+    logs = Path(cluster.node(AWAY)["dir"]) / "node.log"
+    told = [tmp_path / f"{node}.err" for node in (AGED, AWAY)]
+    with (
+        cluster.start("node", "restart", str(AGED), stderr=told[0]) as aged,
+        cluster.start("node", "restart", str(AWAY), stderr=told[1]) as away,
+    ):
+        wait_until("it is told", lambda: " held=" in logs.read_text())
+        cluster.run("node", "restart", str(WHOLE))
+        cluster.wait(away, stderr=told[1])
+        cluster.wait(aged, stderr=told[0])
+    read = cluster.run("consume", "late", "--from", "start", "--exit-at-end").stdout
+    assert read == b"one\n"
