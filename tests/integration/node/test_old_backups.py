@@ -227,26 +227,57 @@ async def _hears_of_newer_metadata(
             await nodes.crash(number)
 
 
-@pytest.mark.parametrize("registers", [True, False], ids=["at once", "in its second start"])
-async def test_an_older_copy_of_a_disk_does_not_lead_while_the_whole_one_is_away(
-    tmp_path, monkeypatch: pytest.MonkeyPatch, registers: bool
-) -> None:
+async def _noted_beyond_a_copy(nodes: Cluster, old: int, third: int) -> int:
+    """20 more records, and the disk of one that has crashed from before them. How much of the
+    metadata it has said to hold since."""
+    backup = _backup(nodes, old)
+    copied_at = _image(nodes, old).offset
+    await _write(nodes, 20, 40)
+
+    async def is_noted() -> bool:
+        return _image(nodes, third).durable_offsets.get(NodeId(old), -1) > copied_at
+
+    await nodes.wait_for("what the old one holds is noted", is_noted)
+    await nodes.crash(old)
+    _disks(nodes)[old] = backup
+    return _image(nodes, third).durable_offsets[NodeId(old)]
+
+
+async def _all_are_there(nodes: Cluster, *replicas: int) -> None:
+    await nodes.in_sync("orders", 0, *replicas)
+    async with nodes.v1(await nodes.leader("orders", 0)) as client:
+        shown = await client.ok("CONSUME", "orders 0 0 max=100")
+    assert shown["messages"] == ",".join(f"{n}:{n}" for n in range(40))
+
+
+async def test_an_older_copy_of_a_disk_elects_nobody_while_the_whole_one_is_away(tmp_path) -> None:
     """Everything in it is right, and no start lies between: only the metadata tell."""
     async with cluster(tmp_path) as nodes:
         old, whole, third = await _two_and_a_third(nodes)
-        backup = _backup(nodes, old)
-        copied_at = _image(nodes, old).offset
-        await _write(nodes, 20, 40)
+        await _noted_beyond_a_copy(nodes, old, third)
+        await nodes.crash(whole, third)
 
-        async def is_noted() -> bool:
-            return _image(nodes, third).durable_offsets.get(NodeId(old), -1) > copied_at
+        async def is_told() -> bool:
+            return any("its vote does not count" in each["event"] for each in logs)
 
-        await nodes.wait_for("what the old one holds is noted", is_noted)
-        noted = _image(nodes, third).durable_offsets[NodeId(old)]
-        await nodes.crash(old)
-        _disks(nodes)[old] = backup
-        if not registers:
-            await _hears_of_newer_metadata(nodes, old, noted, monkeypatch)
+        with capture_logs() as logs:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(nodes.start_all, (old, third))
+                await nodes.wait_for("the third says that it is old", is_told)
+                await trio.sleep(30)
+                assert not any("became the active controller" in each["event"] for each in logs)
+                await nodes.start(whole)
+        await _all_are_there(nodes, old, whole)
+
+
+async def test_an_older_copy_of_a_disk_does_not_lead_while_the_whole_one_is_away(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its metadata have caught up, its logs have not."""
+    async with cluster(tmp_path) as nodes:
+        old, whole, third = await _two_and_a_third(nodes)
+        noted = await _noted_beyond_a_copy(nodes, old, third)
+        await _hears_of_newer_metadata(nodes, old, noted, monkeypatch)
         await nodes.crash(whole, third)
 
         async def is_alone() -> bool:
@@ -259,10 +290,7 @@ async def test_an_older_copy_of_a_disk_does_not_lead_while_the_whole_one_is_away
         assert not image.brokers[NodeId(old)].trusted
         assert image.partition("orders", 0).leader == NO_NODE
         await nodes.start(whole)
-        await nodes.in_sync("orders", 0, old, whole)
-        async with nodes.v1(await nodes.leader("orders", 0)) as client:
-            shown = await client.ok("CONSUME", "orders 0 0 max=100")
-        assert shown["messages"] == ",".join(f"{n}:{n}" for n in range(40))
+        await _all_are_there(nodes, old, whole)
 
 
 @pytest.mark.parametrize("ends_early", [False, True], ids=["at once", "in its second start"])
