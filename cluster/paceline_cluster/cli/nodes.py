@@ -32,7 +32,7 @@ from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
 
 Act = Callable[[Path, NodeEntry], Awaitable[None]]
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 POLL_S = 0.02
 
 
