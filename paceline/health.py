@@ -45,6 +45,7 @@ class CheckName(enum.StrEnum):
     DAMAGE = "damage"
     CERTIFICATES = "certificates"
     EVENT_LOOP = "event-loop"
+    EXPOSURE = "exposure"
     NODES = "nodes"
     QUORUM = "quorum"
     INTERNAL_TOPICS = "internal-topics"
@@ -77,7 +78,7 @@ SERVING = frozenset(
 certificate that ends is none, or a load balancer would send everybody away from all nodes."""
 PAST = frozenset({CheckName.EVENT_LOOP})
 """What is over when it is told: worth knowing, and makes nobody unhealthy."""
-WANTED = frozenset({CheckName.DRAINED})
+WANTED = frozenset({CheckName.DRAINED, CheckName.EXPOSURE})
 """What an operator has made so: to be remembered, and makes nobody unhealthy."""
 
 
@@ -156,6 +157,14 @@ class Certificates:
 
 
 @dataclass(frozen=True, slots=True)
+class Exposure:
+    """Something that others on the network may do to a node, and how to end it."""
+
+    sentence: str
+    what_to_do: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFacts:
     """What a node knows of itself. ``other_history`` says why it does not follow a controller that
     there is. ``shortage`` says what of its disk lacks room."""
@@ -171,6 +180,7 @@ class NodeFacts:
     certificates: Certificates | None
     loop_delay_s: float
     session_s: float
+    exposures: Sequence[Exposure] = ()
 
 
 _VOTERS = "start enough voters of the quorum: 'paceline quorum describe' names them"
@@ -202,6 +212,10 @@ def judge_node(facts: NodeFacts) -> tuple[Check, ...]:
             for each in facts.damage
         ),
         *(() if facts.certificates is None else judge_certificates(facts.certificates)),
+        *(
+            Check(CheckName.EXPOSURE, Level.WARNING, each.sentence, each.what_to_do)
+            for each in facts.exposures
+        ),
     )
     named = (
         Check(each.name, each.level, each.reason, each.what_to_do, facts.node) for each in findings

@@ -39,15 +39,15 @@ def require_library() -> None:
         )
 
 
-def make(directory: Path) -> ClientTls:
-    """Make the authorities of a cluster in its directory, and a certificate for its clients.
-    Returns what clients need. Raises BadSetting."""
+def make(directory: Path, client_name: str = CLIENT_NAME) -> ClientTls:
+    """Make the authorities of a cluster in its directory, and a certificate for its clients, who
+    are ``client_name`` by it. Returns what clients need. Raises BadSetting."""
     require_library()
     folder = directory / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     _make_authority(folder, "authority", f"Paceline {directory.name}")
     _make_authority(folder, "peers", f"Paceline {directory.name} nodes")
-    _Authority(folder, "authority").sign(folder, CLIENT_NAME, common_name=CLIENT_NAME)
+    _Authority(folder, "authority").sign(folder, CLIENT_NAME, common_name=client_name)
     return ClientTls(
         authority=str(folder / "authority.pem"),
         certificate=str(folder / f"{CLIENT_NAME}.pem"),

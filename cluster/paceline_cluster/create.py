@@ -19,15 +19,20 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import trio
+
 from paceline.errors import ConfigurationError
+from paceline.tls import ClientTls
 from paceline.types import NodeId
 from paceline.values import dataclass
 from paceline_cluster import certificate_authority, node_config, state
 from paceline_cluster.errors import BadSetting, Refused
+from paceline_cluster.first_user import PASSWORD_FILE, FirstUser
 from paceline_cluster.node_config import NodePlan
 from paceline_cluster.ports import BASE_PORTS, HOST, NodePorts
 from paceline_cluster.state import ClusterState, NodeEntry
 from paceline_node.app.boot import format_node
+from paceline_node.controller.metadata_records import User
 from paceline_node.controller.raft_types import Member
 from paceline_node.settings import InvalidSettings, Settings, load
 from paceline_node.storage import layout
@@ -57,6 +62,7 @@ class ClusterSpec:
     nodes: tuple[NodePlan, ...]
     voters: int
     settings: Mapping[str, str]
+    first_user: FirstUser | None = None
 
     def encrypted(self, directory: Path) -> ClusterSpec:
         """The same in ``directory``, where everything is encrypted."""
@@ -65,6 +71,12 @@ class ClusterSpec:
             folder = plan.data_dir or _folder(directory, plan)
             nodes.append(replace(plan, tls=folder / certificate_authority.FOLDER))
         return replace(self, nodes=tuple(nodes))
+
+    def closed(self, directory: Path, first_user: FirstUser) -> ClusterSpec:
+        """The same in ``directory``, encrypted, for clients only that prove who they are."""
+        spec = self.encrypted(directory)
+        nodes = tuple(replace(plan, administrator=first_user.name) for plan in spec.nodes)
+        return replace(spec, nodes=nodes, first_user=first_user)
 
 
 def local_spec(
@@ -127,9 +139,10 @@ async def create(directory: Path, spec: ClusterSpec) -> ClusterState:
     for plan in spec.nodes:
         _check(directory, plan, spec)
     _begin(directory)
-    tls = certificate_authority.make(directory) if is_encrypted else None
+    tls = _make_authorities(directory, spec) if is_encrypted else None
     key = directory / state.CLUSTER_KEY_FILE
     state.write_file(key, secrets.token_hex(SECRET_BYTES) + "\n", mode=0o600)
+    users = await _first_users(directory, spec)
     entries = [_write_node(directory, plan, spec) for plan in spec.nodes]
     cluster_id = uuid.uuid4()
     directory_ids = {plan.id: uuid.uuid4() for plan in spec.nodes}
@@ -145,11 +158,27 @@ async def create(directory: Path, spec: ClusterSpec) -> ClusterState:
             node_id=entry.id,
             directory_id=directory_ids[entry.id],
             voters=voters if is_voter else (),
+            users=users,
         )
     made = ClusterState(str(cluster_id), tuple(entries), dict(spec.settings), tls)
     state.store(directory, made)
     finish(directory)
     return made
+
+
+def _make_authorities(directory: Path, spec: ClusterSpec) -> ClientTls:
+    """What clients need who find the cluster by its directory: they are its administrator."""
+    name = None if spec.first_user is None else spec.first_user.name
+    return certificate_authority.make(directory, name or certificate_authority.CLIENT_NAME)
+
+
+async def _first_users(directory: Path, spec: ClusterSpec) -> Sequence[User]:
+    first = spec.first_user
+    if first is None:
+        return ()
+    if first.is_drawn:
+        state.write_file(directory / PASSWORD_FILE, first.password + "\n", mode=0o600)
+    return [await trio.to_thread.run_sync(first.record)]
 
 
 def finish(directory: Path) -> None:
@@ -160,7 +189,12 @@ def finish(directory: Path) -> None:
 def _check(directory: Path, plan: NodePlan, spec: ClusterSpec) -> None:
     """What the node would make of the file that it is to get. Raises BadSetting."""
     text = node_config.text(plan, _folder(directory, plan), spec.nodes, _voters_setting(spec))
-    _load(spec.settings, planned=tomllib.loads(text))
+    settings = _load(spec.settings, planned=tomllib.loads(text))
+    first = spec.first_user
+    if first is not None and first.name not in settings.security.super_users:
+        raise BadSetting(
+            f"security.super_users: {first.name}, the cluster's first user, has to be one of them"
+        )
 
 
 def _folder(directory: Path, plan: NodePlan) -> Path:
@@ -288,13 +322,15 @@ async def format_directory(
     node_id: int,
     directory_id: UUID,
     voters: Sequence[Member],
+    users: Sequence[User] = (),
 ) -> None:
-    """Give a data directory its identity and, for an initial voter, the quorum's first state."""
+    """Give a data directory its identity and, for an initial voter, the quorum's first state, with
+    the users that the cluster begins with."""
     disk = RealDisk(str(path))
     try:
         _lock(disk, path)
         meta = layout.DirectoryMeta(cluster_id, NodeId(node_id), directory_id)
-        await format_node(disk, meta, voters)
+        await format_node(disk, meta, voters, users)
     finally:
         disk.close()
 

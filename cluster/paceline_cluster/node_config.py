@@ -8,6 +8,7 @@ from pathlib import Path
 
 from paceline.values import dataclass
 from paceline_cluster.toml import Sections, Value, merged, render
+from paceline_node.settings.addresses import LOGIN_KINDS, ListenerKind
 
 DEFAULT_REPLICATION_FACTOR = 3
 DEFAULT_MIN_IN_SYNC = 2
@@ -26,6 +27,8 @@ class NodePlan:
     timing: str
     tls: Path | None = None
     """Where the node finds its certificates; None where nothing is encrypted."""
+    administrator: str = ""
+    """Who may do everything where clients have to prove who they are; empty where they need not."""
 
 
 def text(
@@ -56,6 +59,7 @@ def _sections(plan: NodePlan, folder: Path, nodes: Sequence[NodePlan]) -> Sectio
             "min_insync_replicas": min(DEFAULT_MIN_IN_SYNC, replication_factor),
         },
         **tls,
+        **({"security": {"super_users": [plan.administrator]}} if plan.administrator else {}),
     }
 
 
@@ -81,7 +85,18 @@ def scheme(name: str, *, is_encrypted: bool) -> str:
 def _url(plan: NodePlan, name: str) -> str:
     host, port = plan.listeners[name]
     url = f"{scheme(name, is_encrypted=plan.tls is not None)}://{_joined(plan.bind, port)}"
-    return url if plan.bind == host else f"{url}?advertised={_joined(host, port)}"
+    options = [] if plan.bind == host else [f"advertised={_joined(host, port)}"]
+    if plan.administrator:
+        options += _proof(name)
+    return f"{url}?{'&'.join(options)}" if options else url
+
+
+def _proof(listener: str) -> list[str]:
+    """How clients of a listener prove who they are."""
+    kind = ListenerKind(listener)
+    if kind in LOGIN_KINDS:
+        return ["login=required"]
+    return [] if kind is ListenerKind.PEER else ["client_auth=required"]
 
 
 def _joined(host: str, port: int) -> str:

@@ -64,7 +64,7 @@ async def survey_addresses(addresses: Sequence[str]) -> Survey:
             last = error
             continue
         asked = Endpoint.parse(address)
-        pattern = Endpoint(asked.host, asked.port, None, asked.tls)
+        pattern = Endpoint(asked.host, asked.port, None, asked.tls, asked.login)
         found = [(broker.node_id, pattern.for_broker(broker)) for broker in status.brokers]
         return await _ask_all(
             [(int(node), where.url, None) for node, where in found if where is not None]

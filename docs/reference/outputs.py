@@ -23,7 +23,7 @@ _NODE: dict[str, Any] = {
     "dir": "text",
     "listeners": {"*": "text"},
 }
-_MADE: Shape = {
+_MADE: dict[str, Any] = {
     "cluster_id": "text",
     "nodes": [_NODE],
     "settings": {"*": "text"},
@@ -332,7 +332,7 @@ OUTPUTS: Mapping[str, Shape] = {
     "cluster use": _CLUSTER,
     "cluster forget": {"name": "text", "forgotten": "flag", "dir": "text"},
     "cluster certify": {"node": "integer", "folder": "text"},
-    "cluster init": _MADE,
+    "cluster init": {**_MADE, "administrator": "text?", "password_file": "text?"},
     "quorum describe": {
         "leader": "integer?",
         "term": "integer",

@@ -113,11 +113,16 @@ async def _keys(
 ) -> tuple[ScramKey, ...]:
     if password is None:
         return ()
-    make = partial(_derive, password, mechanisms, iterations)
+    make = partial(derive_keys, password, mechanisms, iterations)
     return await trio.to_thread.run_sync(make)
 
 
-def _derive(password: str, mechanisms: Sequence[str], iterations: int) -> tuple[ScramKey, ...]:
+def derive_keys(
+    password: str,
+    mechanisms: Sequence[str] = tuple(SCRAM_HASHES),
+    iterations: int = MAX_ITERATIONS,
+) -> tuple[ScramKey, ...]:
+    """What nodes get of a password. Takes a while: not for an event loop."""
     made = []
     for mechanism in mechanisms:
         salt = secrets.token_bytes(SALT_BYTES)

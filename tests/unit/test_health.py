@@ -15,6 +15,7 @@ from paceline.health import (
     Check,
     ClusterFacts,
     Damage,
+    Exposure,
     Level,
     NodeFacts,
     failed_to_serve,
@@ -80,6 +81,7 @@ def test_a_node_that_is_well_passes_every_check() -> None:
         ({"certificates": _certificate(2 * NOW, "no")}, "certificates", Level.WARNING, True),
         ({"loop_delay_s": 1.1}, "event-loop", Level.WARNING, True),
         ({"loop_delay_s": 4.0}, "event-loop", Level.CRITICAL, True),
+        ({"exposures": (Exposure("it is open", "close it"),)}, "exposure", Level.WARNING, True),
     ],
 )
 def test_what_a_node_finds(changed: dict[str, Any], name: str, level: Level, serves: bool) -> None:
@@ -88,7 +90,7 @@ def test_what_a_node_finds(changed: dict[str, Any], name: str, level: Level, ser
     assert (finding.name, finding.level, finding.node) == (name, level, 2)
     assert finding.reason
     assert (not failed_to_serve(checks)) is serves
-    assert bool(unhealthy(checks)) is (name != "event-loop")
+    assert bool(unhealthy(checks)) is (name not in ("event-loop", "exposure"))
 
 
 def test_a_certificate_that_is_good_for_long_passes() -> None:

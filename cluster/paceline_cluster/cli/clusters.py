@@ -1,4 +1,4 @@
-"""``cluster``: which clusters there are here; the directories of one whose nodes others start."""
+"""``cluster``: which clusters there are here, and certificates of their nodes."""
 
 from __future__ import annotations
 
@@ -6,26 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import click
-import trio
 
-from paceline_cluster import certificate_authority, create, launch, ports, profiles, state
+from paceline_cluster import certificate_authority, create, launch, profiles, state
+from paceline_cluster.cli.cluster_init import init
 from paceline_cluster.cli.complete import complete_clusters
-from paceline_cluster.cli.complete_settings import complete_node_settings
 from paceline_cluster.cli.find_cluster import overruled
-from paceline_cluster.cli.options import VOTERS_HELP, parse_settings
 from paceline_cluster.cli.output import Printer, Table, output_option
-from paceline_cluster.cli.survey_report import address_table
 from paceline_cluster.errors import BadState
 from paceline_cluster.processes import ProcessState
-from paceline_cluster.state import ClusterState, NodeEntry
-
-MANY = click.IntRange(1, 9)
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - of a machine that serves others; --bind narrows it
+from paceline_cluster.state import NodeEntry
 
 
 @click.group()
 def cluster() -> None:
     """List, choose and forget clusters on this machine; prepare a new one's directories."""
+
+
+cluster.add_command(init)
 
 
 @cluster.command("list")
@@ -118,82 +115,3 @@ def certify(
         whole, folder, number, tuple(dict.fromkeys([*hosts, *create.LOCAL]))
     )
     _told({"node": number, "folder": str(folder)}, printer)
-
-
-@cluster.command()
-@click.option(
-    "--dir",
-    "directory",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where to make them; must be empty or new.",
-)
-@click.option("--nodes", type=MANY, help="So many nodes on this machine; 'up --dir' starts them.")
-@click.option("--any-port", is_flag=True, help="With --nodes: free ports, not the documented ones.")
-@click.option("--host", "hosts", multiple=True, help="A node on a machine of this name; repeat it.")
-@click.option(
-    "--bind", default=EVERYWHERE, show_default=True, help="With --host: the address to listen on."
-)
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path),
-    default=Path("/var/lib/paceline"),
-    show_default=True,
-    help="With --host: where the node's directory will lie on its machine.",
-)
-@click.option(
-    "--tls",
-    is_flag=True,
-    help="Encrypt everything, with certificates for a year; their authorities stay in DIR/tls.",
-)
-@click.option("--voters", type=click.Choice(["1", "3", "5"]), help=VOTERS_HELP)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=parse_settings,
-    shell_complete=complete_node_settings,
-    help="A setting for all nodes.",
-)
-@output_option
-def init(
-    directory: Path,
-    nodes: int | None,
-    any_port: bool,
-    hosts: tuple[str, ...],
-    bind: str,
-    data_dir: Path,
-    tls: bool,
-    voters: str | None,
-    settings: dict[str, str],
-    printer: Printer,
-) -> None:
-    """Make the directories of a new cluster's first nodes, and start nothing.
-
-    With --host each node-N directory is copied to its machine, to --data-dir there, and started
-    with 'paceline node run --config DATA_DIR/node.toml'. All of them carry the cluster's secret.
-    """
-    if (nodes is None) == (not hosts):
-        raise click.UsageError("give either --nodes or --host")
-    wanted = None if voters is None else int(voters)
-
-    whole = directory.resolve()
-    create.refuse_existing(whole)
-
-    async def prepare() -> ClusterState:
-        if nodes is None:
-            spec = create.hosts_spec(
-                hosts, bind=bind, data_dir=data_dir, settings=settings, voters=wanted
-            )
-        else:
-            async with ports.planned(range(nodes), any_port=any_port, offset=0) as plan:
-                spec = create.local_spec(plan, settings=settings, voters=wanted)
-        return await create.create(whole, spec.encrypted(whole) if tls else spec)
-
-    made = trio.run(prepare)
-    directories = Table(("node", "directory"), [(node.id, node.dir) for node in made.nodes])
-    addresses = address_table(
-        [node.listeners for node in made.nodes], is_encrypted=made.tls is not None
-    )
-    printer.result(made.to_json(), directories, addresses)

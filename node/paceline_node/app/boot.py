@@ -15,6 +15,7 @@ from paceline.errors import ConfigurationError
 from paceline.types import NodeId
 from paceline.values import dataclass
 from paceline_node.controller.image import Image
+from paceline_node.controller.metadata_records import User
 from paceline_node.controller.raft_store import is_newcomer, write_bootstrap, write_newcomer
 from paceline_node.controller.raft_types import Member
 from paceline_node.env import Disk, Env
@@ -75,9 +76,12 @@ class Boot:
         return self.previous is None or not self.previous.flush_floor.counts_durable
 
 
-async def format_node(disk: Disk, meta: DirectoryMeta, voters: Sequence[Member]) -> None:
+async def format_node(
+    disk: Disk, meta: DirectoryMeta, voters: Sequence[Member], users: Sequence[User] = ()
+) -> None:
     """Make an empty directory a node's. With ``voters``, this node among them, it also gets the
-    bootstrap snapshot of the metadata quorum; without, it joins by its bootstrap peers.
+    bootstrap snapshot of the metadata quorum, the same for all of them, which has the ``users``
+    that the cluster begins with; without, it joins by its bootstrap peers.
 
     Raises ConfigurationError when the directory is in use already.
     """
@@ -88,7 +92,7 @@ async def format_node(disk: Disk, meta: DirectoryMeta, voters: Sequence[Member])
                 METADATA,
                 cluster_id=meta.cluster_id,
                 voters=voters,
-                state=Image.bootstrap(meta.cluster_id).to_snapshot(),
+                state=Image.bootstrap(meta.cluster_id, users).to_snapshot(),
             )
         else:
             await write_newcomer(disk, METADATA)

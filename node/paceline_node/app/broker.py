@@ -11,6 +11,7 @@ import structlog
 import trio
 
 from paceline.errors import StorageError
+from paceline.health import Exposure
 from paceline.types import BrokerEpoch
 from paceline.version import __version__
 from paceline.wire.cursus.compression import CursusCompressor
@@ -19,6 +20,7 @@ from paceline.wire.peer.control import Address
 from paceline_node.app.boot import Boot
 from paceline_node.app.client_listeners import ClientListeners
 from paceline_node.app.cluster_views import ClusterViews
+from paceline_node.app.exposure import exposures
 from paceline_node.app.groups import GroupMachines
 from paceline_node.app.housekeeping import Housekeeping
 from paceline_node.app.incarnation_file import IncarnationFile
@@ -150,6 +152,12 @@ class Broker:
     def metadata(self) -> Metadata:
         """The quorum's member here, and the image it feeds."""
         return self._metadata
+
+    def exposures(self) -> tuple[Exposure, ...]:
+        """What others on the network may do to this node that they should not."""
+        policy = self._policy
+        is_guarded = not isinstance(policy, ClusterPolicy) or policy.is_guarded
+        return exposures(self._live.current, is_guarded=is_guarded)
 
     @property
     def lifecycle(self) -> Lifecycle:
@@ -362,6 +370,7 @@ class Broker:
             stop_with_cluster=self._stop_with_cluster,
             loop_delay=lambda: self._watchdog.worst_s,
             certificates=self._tls,
+            exposures=self.exposures,
         )
         routing = LeaderRouting(
             self._env, broker.node_id, store, self._peering.links, self.replicas.table

@@ -139,6 +139,12 @@ class Node:
     async def reload_certificates(self) -> None:
         """Read the files of certificates again, from where the settings in force have them."""
         await self._tls.reload(self._env)
+        self._warn_of_exposures()
+
+    def _warn_of_exposures(self) -> None:
+        """Said at each start and each SIGHUP, as long as it is so."""
+        for each in () if self._broker is None else self._broker.exposures():
+            self._log.warning("exposed", problem=each.sentence, what_to_do=each.what_to_do)
 
     async def run(
         self, *, task_status: trio.TaskStatus[NodeAddresses] = trio.TASK_STATUS_IGNORED
@@ -314,6 +320,7 @@ class Node:
             await broker.serve_clients(clients)
             task_status.started(NodeAddresses(broker.cluster_id, broker.addresses))
             self._log.info("serving", listeners=broker.addresses)
+            self._warn_of_exposures()
             await self._stop.wait()
             self._log.info("stopping", whole_cluster=self._cluster_stops)
             broker.prepare_to_stop()

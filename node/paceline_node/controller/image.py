@@ -136,9 +136,14 @@ class Image:
     durable_offsets: Mapping[NodeId, int] = field(default_factory=dict)
 
     @classmethod
-    def bootstrap(cls, cluster_id: UUID) -> Image:
+    def bootstrap(cls, cluster_id: UUID, users: Sequence[User] = ()) -> Image:
         """The state every initial voter starts from, as if applied at offset 1 (RAFT 4.5)."""
-        return cls(cluster_id, offset=1, features={METADATA_FEATURE: FEATURE_LEVEL})
+        return cls(
+            cluster_id,
+            offset=1,
+            features={METADATA_FEATURE: FEATURE_LEVEL},
+            users={user.name: user for user in users},
+        )
 
     @property
     def is_guarded(self) -> bool:

@@ -74,12 +74,17 @@ def altered(before: User, request: AlterUser, wall_ms: int) -> User:
     return replace(before, keys=tuple(keys.values()), tokens=tuple(tokens.values()))
 
 
-def _check(request: AlterUser) -> None:
-    if not is_client_name(request.name):
+def check_name(name: str) -> None:
+    """Raise UnacceptableCredential where no user can be called so."""
+    if not is_client_name(name):
         raise UnacceptableCredential(
-            f"no user can be called {request.name[:80]!r}: expected 1 to 255 printable characters, "
+            f"no user can be called {name[:80]!r}: expected 1 to 255 printable characters, "
             "not anonymous, and not node: in front"
         )
+
+
+def _check(request: AlterUser) -> None:
+    check_name(request.name)
     for key in request.keys:
         _check_key(key)
     for token in request.tokens:

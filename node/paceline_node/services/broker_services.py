@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
+from paceline.health import Exposure
 from paceline.types import NodeId
 from paceline.values import dataclass
 from paceline_node.controller.client import ControllerClient
@@ -120,6 +121,7 @@ class BrokerServices:
         stop_with_cluster: Callable[[], None],
         loop_delay: Callable[[], float],
         certificates: Certificates | None = None,
+        exposures: Callable[[], Sequence[Exposure]] = tuple,
     ) -> BrokerServices:
         """The services of a node made of these parts."""
         env, node_id, store, turns = broker.env, broker.node_id, broker.store, broker.turns
@@ -127,12 +129,9 @@ class BrokerServices:
         access, defaults = _access(broker), broker.topic_defaults
         topics = TopicService(env, store, controller, access, auto_create=True, defaults=defaults)
         records = PartitionAccess(access, table, topics)
+        ids = ProducerIds(broker.cluster_key)
         producer_ids = ProducerIdService(
-            node_id,
-            controller,
-            lambda: lifecycle.broker_epoch,
-            access,
-            ProducerIds(broker.cluster_key),
+            node_id, controller, lambda: lifecycle.broker_epoch, access, ids
         )
         group_service = GroupService(
             env, store, groups.machines, access, groups.limits, turns, commit_s=groups.commit_s
@@ -163,6 +162,7 @@ class BrokerServices:
                 stop_with_cluster=stop_with_cluster,
                 loop_delay=loop_delay,
                 certificates=certificates,
+                exposures=exposures,
             ),
             groups=group_service,
             transactions=coordinator,

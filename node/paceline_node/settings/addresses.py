@@ -15,6 +15,7 @@ required.
 from __future__ import annotations
 
 import enum
+import ipaddress
 from importlib.util import find_spec
 from urllib.parse import parse_qsl, urlsplit
 
@@ -113,6 +114,16 @@ _ALIASES = {"coordinator": "kafka"}
 """Older schemes, which files of settings may still have."""
 _ENDPOINTS = {"kafka": KAFKA_ENDPOINT}
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  recognised, not bound
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    if host.casefold() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def kind_of_endpoint(endpoint: str) -> str:

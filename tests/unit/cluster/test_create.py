@@ -11,6 +11,9 @@ from paceline_cluster import create, ports, state
 from paceline_cluster.cli import main as cli
 from paceline_cluster.cli.log import segments_in
 from paceline_cluster.errors import BadInput, BadSetting, Exit, Refused
+from paceline_cluster.first_user import PASSWORD_FILE, FirstUser
+from paceline_node.settings import ClientAuth, ListenerKind
+from paceline_node.settings.addresses import is_loopback
 from paceline_node.storage import layout
 from paceline_node.storage.disk import RealDisk
 
@@ -225,3 +228,31 @@ def test_a_file_of_something_else_is_no_segment_file(
     segment.write_bytes(file.read_bytes())
     assert cli.main(["log", "dump", str(segment)]) == Exit.DATA
     assert f"{segment}: byte 0: magic" in capsys.readouterr().err
+
+
+async def test_a_closed_cluster_begins_with_its_administrator(tmp_path: Path) -> None:
+    directory = tmp_path / "c"
+    plan = ports.fixed_ports(range(4))
+    spec = create.local_spec(plan, settings={}, voters=None)
+    made = await create.create(directory, spec.closed(directory, FirstUser("ops", "secret")))
+    for node in made.nodes:
+        settings = create.check_config(node.config_path)
+        assert settings.security.super_users == ("ops",)
+        proved = {each.kind.value: each.login.value for each in settings.listeners}
+        assert {name for name, login in proved.items() if login == "optional"} == {"v1", "peer"}
+        [v1] = [each for each in settings.listeners if each.kind is ListenerKind.V1]
+        assert settings.client_auth(v1) is ClientAuth.REQUIRED
+    images = set()
+    for node in made.nodes[:3]:
+        [snapshot] = node.dir.glob("metadata/*.snapshot")
+        images.add(snapshot.read_bytes()[-200:])
+        assert b"ops" in snapshot.read_bytes()
+    assert len(images) == 1, "all voters begin with the same state"
+    assert not (directory / PASSWORD_FILE).exists(), "somebody has it already"
+
+
+def test_who_may_be_reached_by_others() -> None:
+    for host in ("localhost", "127.0.0.1", "127.8.8.8", "::1"):
+        assert is_loopback(host), host
+    for host in ("broker-0", "0.0.0.0", "::", "10.0.0.1", ""):
+        assert not is_loopback(host), host

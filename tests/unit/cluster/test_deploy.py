@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from paceline_cluster import create
+from paceline_cluster.first_user import FirstUser
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 
@@ -15,6 +16,7 @@ async def test_the_example_listens_where_nodes_of_cluster_init_do(tmp_path: Path
         settings={},
         voters=None,
     )
+    spec = spec.closed(Path("/var/lib/paceline"), FirstUser("admin", "secret"))
     made = await create.create(tmp_path / "new", spec)
     written = create.check_config(made.nodes[0].config_path)
     example = create.check_config(DEPLOY / "node.toml")
@@ -22,6 +24,7 @@ async def test_the_example_listens_where_nodes_of_cluster_init_do(tmp_path: Path
     told = [each for each in written.listeners if each.kind.value != "pravega"]
     assert list(example.listeners) == told
     assert (example.node, example.cluster) == (written.node, written.cluster)
+    assert (example.tls, example.security) == (written.tls, written.security)
     exposed = next(
         line for line in (DEPLOY / "Dockerfile").read_text().splitlines() if "EXPOSE" in line
     )

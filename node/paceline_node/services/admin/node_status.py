@@ -102,7 +102,9 @@ class StatusService:
         stop_with_cluster: Callable[[], None],
         loop_delay: Callable[[], float],
         certificates: Certificates | None = None,
+        exposures: Callable[[], Sequence[health.Exposure]] = tuple,
     ) -> None:
+        self.exposures = exposures
         self._loop_delay = loop_delay
         self._certificates = certificates
         self._counted: tuple[Image, PartitionCounts] | None = None
@@ -152,6 +154,7 @@ class StatusService:
                 certificates=self._certificate_facts(),
                 loop_delay_s=self._loop_delay(),
                 session_s=self._lifecycle.session_s,
+                exposures=self.exposures(),
             )
         )
 
