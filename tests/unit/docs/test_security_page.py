@@ -16,7 +16,7 @@ def named_tests(text: str) -> set[str]:
             found |= {f"{before}{choice}{after}" for choice in choices.split(",")}
         else:
             found.add(code)
-    return {each for each in found if each.startswith("tests/") or each.startswith("test_")}
+    return {each for each in found if each.startswith(("tests/", "test_"))}
 
 
 def test_every_test_that_it_names_is_there() -> None:
