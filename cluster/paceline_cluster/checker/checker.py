@@ -10,9 +10,9 @@ from paceline_cluster.checker import events
 from paceline_cluster.checker.events import Event
 from paceline_cluster.checker.findings import Findings, Verdict
 from paceline_cluster.checker.groups import GroupsJudge
+from paceline_cluster.checker.processing import ProcessingJudge
 from paceline_cluster.checker.records import RecordsJudge
 from paceline_cluster.checker.vacuity import VacuityJudge
-from paceline_cluster.checker.working import WorkJudge
 
 
 class Checker:
@@ -27,7 +27,7 @@ class Checker:
         self._counts: Counter[str] = Counter()
         self._records = RecordsJudge(self._findings, self._counts)
         self._groups = GroupsJudge(self._findings, self._counts)
-        self._work = WorkJudge(self._findings, self._counts)
+        self._work = ProcessingJudge(self._findings, self._counts)
         self._vacuity = VacuityJudge(self._findings, self._counts, self._records)
         self._takers: dict[type[Any], Callable[[Any], None]] = {
             events.Begin: _ignore,

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 
-from paceline_cluster.sim.batch import Batch, jobs_of, summary
 from paceline_cluster.sim.oracle import Violation
 from paceline_cluster.sim.plan import Plan
 from paceline_cluster.sim.run import Verdict, run
+from paceline_cluster.sim.seed_sweep import SeedSweep, jobs_of, summary
 from paceline_cluster.sim.shrink import shrink
-from paceline_cluster.sim.tiers import NODE, TIERS, Result, plan_of, profiles_of, run_seed
+from paceline_cluster.sim.simulators import NODE, TIERS, Result, plan_of, profiles_of, run_seed
 
 _LINES = 200
 
@@ -81,7 +81,7 @@ def main(
         return
     if seeds is None and minutes is None:
         raise click.UsageError("say how many: --seeds N or --minutes M (or --replay SEED)")
-    batch = Batch(
+    batch = SeedSweep(
         jobs_of(tier, profiles, first),
         workers,
         results,

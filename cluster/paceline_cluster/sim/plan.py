@@ -44,7 +44,7 @@ _COPYING = 0.25
 
 
 class Keeping(enum.Enum):
-    """A way in which a topic does not keep all that is written to it (``keeping/``)."""
+    """A way in which a topic does not keep all that is written to it (``retention/``)."""
 
     TRIMMED = "trimmed"
     EVENTS = "events"

@@ -22,12 +22,12 @@ from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.faults import Faults
 from paceline_cluster.sim.foreign_clients.copied import what_is_wrong_with_foreign_copies
 from paceline_cluster.sim.history import Recorder
-from paceline_cluster.sim.keeping.keepers import Keepers
 from paceline_cluster.sim.liveness import Health
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.operator import Operator
 from paceline_cluster.sim.oracle import Oracle, Violation
 from paceline_cluster.sim.plan import LEDGER, Plan
+from paceline_cluster.sim.retention.retention_clients import RetentionClients
 from paceline_cluster.sim.segments.events import DEEP
 from paceline_cluster.sim.segments.judge import SegmentJudge
 from paceline_cluster.sim.segments.keeper import insist
@@ -86,7 +86,7 @@ class Run:
         self.cluster: SimCluster
         self.oracle: Oracle
         self.judge: SegmentJudge
-        self.keepers: Keepers
+        self.retention: RetentionClients
         self.operator: Operator
         self.faults: Faults
         self.budget: LossBudget
@@ -174,8 +174,8 @@ class Run:
         self.judge = SegmentJudge(self.oracle.fail)
         if plan.streamers:
             self.oracle.judges.append(self.judge)
-        self.keepers = Keepers(plan, self.recorder, self.oracle.fail)
-        self.oracle.watchers.append(self.keepers.starts.look)
+        self.retention = RetentionClients(plan, self.recorder, self.oracle.fail)
+        self.oracle.watchers.append(self.retention.starts.look)
         budget = self.budget = LossBudget(
             cluster.machines, self.oracle, limit=plan.losses, voters=plan.voters
         )
@@ -224,7 +224,7 @@ class Run:
             return
         await while_connected(self.cluster, "10.0.2.1", self._rng, self._create_topics)
         workers = self.workers = gather(
-            self.plan, self.recorder, self.judge, self.keepers, self._rng
+            self.plan, self.recorder, self.judge, self.retention, self._rng
         )
         async with trio.open_nursery() as clients:
             for number, client in enumerate(workers.all):
@@ -299,7 +299,7 @@ class Run:
                 self.plan,
                 self.recorder,
                 self.judge,
-                self.keepers,
+                self.retention,
                 self.cluster,
                 "10.0.2.1",
                 self._rng,
@@ -317,7 +317,7 @@ class Run:
             self.oracle.fail("V7", f"{who}: not at an end within {FINISH_S} s")
             return
         self.oracle.check_end()
-        self.keepers.judge(self.oracle)
+        self.retention.judge(self.oracle)
         self._judge()
 
     async def _judge_copies(self, client: Client) -> None:
@@ -344,7 +344,7 @@ class Run:
                 configs=topic.configs,
                 if_not_exists=True,
             )
-        await self.keepers.make_topics(client, self.cluster, "10.0.2.1")
+        await self.retention.make_topics(client, self.cluster, "10.0.2.1")
         if self.plan.streamers:
             async with client.segments() as segments:
                 for name in DEEP:

@@ -17,11 +17,10 @@ from paceline_cluster.sim.cluster import SEGMENT_PORT, SimCluster
 from paceline_cluster.sim.copier import SimCopier
 from paceline_cluster.sim.foreign_clients.workers import foreign_workers, last_questions
 from paceline_cluster.sim.history import Recorder
-from paceline_cluster.sim.keeping.keepers import Keepers
-from paceline_cluster.sim.labour import OVERSEERS, Labourer
-from paceline_cluster.sim.lines import LineMember, LineWriter, Link, committed, over_links
 from paceline_cluster.sim.members import Asker, GroupMember, TroubledMembers
 from paceline_cluster.sim.plan import Plan
+from paceline_cluster.sim.processing_members import OVERSEERS, ProcessingMember
+from paceline_cluster.sim.retention.retention_clients import RetentionClients
 from paceline_cluster.sim.segments.events import DEEP
 from paceline_cluster.sim.segments.judge import SegmentJudge
 from paceline_cluster.sim.segments.keeper import Keeper
@@ -30,6 +29,7 @@ from paceline_cluster.sim.segments.streamer import Streamer
 from paceline_cluster.sim.segments.wiretap import tapped
 from paceline_cluster.sim.segments.writers import SegmentWriters
 from paceline_cluster.sim.transactor import Transactor
+from paceline_cluster.sim.v1_clients import Link, V1Member, V1Writer, committed, over_links
 from paceline_cluster.sim.workload import (
     AGAIN_S,
     KINDS,
@@ -71,7 +71,11 @@ class Workers:
 
 
 def gather(
-    plan: Plan, recorder: Recorder, judge: SegmentJudge, keepers: Keepers, rng: random.Random
+    plan: Plan,
+    recorder: Recorder,
+    judge: SegmentJudge,
+    retention: RetentionClients,
+    rng: random.Random,
 ) -> Workers:
     """The clients of a plan. The first writer always is an idempotent one."""
     fork: Callable[[], random.Random] = lambda: random.Random(rng.getrandbits(64))  # noqa: E731
@@ -81,7 +85,7 @@ def gather(
         writers.append(Writer(f"w{number}", kind, plan, recorder, fork()))
     crowd = writers[plan.writers - plan.crowd :]
     for number in range(plan.line_writers):
-        writers.append(LineWriter(f"l{number}", plan, recorder, fork()))
+        writers.append(V1Writer(f"l{number}", plan, recorder, fork()))
     for number in range(plan.copiers):
         writers.append(SimCopier(f"c{number}", plan, fork()))
     for number in range(plan.transactors):
@@ -91,7 +95,7 @@ def gather(
         Reader(f"r{number}", plan, recorder, fork()) for number in range(plan.readers)
     ]
     others += [
-        LineMember(f"lm{number}", topic, recorder, fork()) for number in range(plan.line_members)
+        V1Member(f"lm{number}", topic, recorder, fork()) for number in range(plan.line_members)
     ]
     if plan.members:
         others.append(Asker("asker", topic, recorder, fork()))
@@ -106,7 +110,8 @@ def gather(
     if plan.labourers:
         others.append(Asker("overseer", topic, recorder, fork(), OVERSEERS))
         others += [
-            Labourer(f"lb{number}", topic, recorder, fork()) for number in range(plan.labourers)
+            ProcessingMember(f"lb{number}", topic, recorder, fork())
+            for number in range(plan.labourers)
         ]
     if plan.streamers:
         writers += [Streamer(f"s{number}", plan, judge, fork()) for number in range(plan.streamers)]
@@ -114,8 +119,8 @@ def gather(
         others.append(StreamReader("sr", judge, fork()))
         others.append(Keeper("keeper", plan, judge, fork()))
     foreign_writers, foreign_readers = foreign_workers(plan, recorder)
-    writers += [*foreign_writers, *keepers.writers]
-    others += [*foreign_readers, *keepers.others]
+    writers += [*foreign_writers, *retention.writers]
+    others += [*foreign_readers, *retention.others]
     return Workers(writers, others, crowd)
 
 
@@ -129,7 +134,7 @@ async def read_everything(
     plan: Plan,
     recorder: Recorder,
     judge: SegmentJudge,
-    keepers: Keepers,
+    retention: RetentionClients,
     cluster: SimCluster,
     host: str,
     rng: random.Random,
@@ -146,7 +151,7 @@ async def read_everything(
                 for topic in plan.all_topics
                 for number in range(topic.partitions)
             ]
-            + [*keepers.read_at_last],
+            + [*retention.read_at_last],
             recorder,
         )
         if plan.members:
@@ -163,7 +168,7 @@ async def read_everything(
     if plan.line_members:
         await over_links(cluster, host, rng, ask)
     await last_questions(plan, recorder, cluster, host, rng)
-    await keepers.last_look(cluster, host)
+    await retention.last_look(cluster, host)
 
 
 async def _ask_until_told(client: Client, plan: Plan, recorder: Recorder, asking: Asking) -> None:

@@ -25,8 +25,8 @@ from paceline.wire.batch_header import read_header
 from paceline.wire.kafka import records as wire
 from paceline_cluster.sim.foreign_clients.kafka import KafkaCluster, kafka_cluster, raise_for
 from paceline_cluster.sim.foreign_clients.links import AGAIN_S
-from paceline_cluster.sim.keeping.memories import differing_memories
 from paceline_cluster.sim.plan import ForeignClient, Plan
+from paceline_cluster.sim.retention.producer_state_check import differing_producer_states
 from paceline_cluster.sim.workload import wall_ms, while_connected
 from paceline_node.replication import producer_quota
 from paceline_node.replication.appends import Appends
@@ -160,7 +160,9 @@ async def a_crowd(story: Story) -> None:
     await while_connected(story.run.cluster, HONEST, random.Random(1), work)
     await story.in_sync()
     await story.until(
-        "all remember the same", lambda: differing_memories(story.run.oracle) is None, within=20
+        "all remember the same",
+        lambda: differing_producer_states(story.run.oracle) is None,
+        within=20,
     )
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from paceline_cluster.sim.batch import traces_elsewhere
 from paceline_cluster.sim.plan import draw
 from paceline_cluster.sim.profiles import MIXED
 from paceline_cluster.sim.run import run
-from paceline_cluster.sim.tiers import NODE, RAFT, REPLICAS, profiles_of, run_seed
+from paceline_cluster.sim.seed_sweep import traces_elsewhere
+from paceline_cluster.sim.simulators import NODE, RAFT, REPLICAS, profiles_of, run_seed
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -2,7 +2,7 @@
 work, and commit by themselves, all that they have read, or by name.
 
 Nobody goes back on purpose. So no record may be passed over, whoever fails, and nothing that a
-commit has kept may be set back (``checker/working.py``).
+commit has kept may be set back (``checker/processing.py``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _ProgramError(Exception):
     """A program fails on what it has in hand."""
 
 
-class Labourer:
+class ProcessingMember:
     """One member after another. ``_reached``: how far the program that has the turn has worked
     through partitions, as it believes that its commits tell."""
 

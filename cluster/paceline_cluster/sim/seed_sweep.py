@@ -24,7 +24,7 @@ from multiprocessing import connection
 from pathlib import Path
 from types import FrameType
 
-from paceline_cluster.sim.tiers import NODE, Result, profiles_of, run_seed
+from paceline_cluster.sim.simulators import NODE, Result, profiles_of, run_seed
 
 CANARY_EVERY = 50
 _HANG_S = 600
@@ -55,7 +55,7 @@ def read_results(path: Path) -> list[Result]:
 
 
 @dataclass
-class Batch:
+class SeedSweep:
     """``seeds`` new seeds, or as many as ``minutes`` allow; the first failures end it.
 
     It may be killed at any time, by any signal: its workers end with it, results are kept line by

@@ -10,20 +10,20 @@ from paceline.client.client import Client
 from paceline.types import TopicPartition
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.history import Recorder
-from paceline_cluster.sim.keeping import states, tales
-from paceline_cluster.sim.keeping.memories import differing_memories
-from paceline_cluster.sim.keeping.seasons import Almanac
-from paceline_cluster.sim.keeping.starts import LogStarts
-from paceline_cluster.sim.keeping.states import StateWriter
-from paceline_cluster.sim.keeping.tales import Library, Teller
-from paceline_cluster.sim.keeping.trimmer import Trimmer
 from paceline_cluster.sim.oracle import Oracle
 from paceline_cluster.sim.plan import Keeping, Plan, TopicPlan
+from paceline_cluster.sim.retention import compacted_topic, event_streams
+from paceline_cluster.sim.retention.compacted_topic import CompactedTopicWriter
+from paceline_cluster.sim.retention.event_streams import EventStreamJudge, EventStreamWriter
+from paceline_cluster.sim.retention.log_starts import LogStarts
+from paceline_cluster.sim.retention.producer_state_check import differing_producer_states
+from paceline_cluster.sim.retention.recreated_topic import RecreatedTopic
+from paceline_cluster.sim.retention.trimmer import Trimmer
 
-_TELLERS = 2
+_STREAM_WRITERS = 2
 
 
-class Keepers:
+class RetentionClients:
     """``fail`` is told of what broke, and how. What they do is drawn apart."""
 
     def __init__(self, plan: Plan, recorder: Recorder, fail: Callable[[str, str], None]) -> None:
@@ -32,19 +32,21 @@ class Keepers:
         rng = self._rng = random.Random(f"{plan.seed}/{plan.profile}/keepers at work")
         fork: Callable[[], random.Random] = lambda: random.Random(rng.getrandbits(64))  # noqa: E731
         self.starts = LogStarts((topic.name for topic in plan.written), fail)
-        self._library = Library(fail)
-        self.writers: list[Teller | StateWriter] = []
-        self.others: list[Trimmer | Almanac] = []
-        self._states = StateWriter("states", plan, fork())
+        self._streams = EventStreamJudge(fail)
+        self.writers: list[EventStreamWriter | CompactedTopicWriter] = []
+        self.others: list[Trimmer | RecreatedTopic] = []
+        self._states = CompactedTopicWriter("states", plan, fork())
         has = plan.keepings.__contains__
         if has(Keeping.TRIMMED):
             where = TopicPartition(plan.trails.name, 0)
             self.others.append(Trimmer("trimmer", where, self.starts, recorder, fork()))
         if has(Keeping.EVENTS):
-            for number in range(_TELLERS):
-                self.writers.append(Teller(f"teller{number}", plan, self._library, fork()))
+            for number in range(_STREAM_WRITERS):
+                self.writers.append(
+                    EventStreamWriter(f"teller{number}", plan, self._streams, fork())
+                )
         if has(Keeping.SEASONS):
-            self.others.append(Almanac("almanac", plan, fail, fork()))
+            self.others.append(RecreatedTopic("almanac", plan, fail, fork()))
         if has(Keeping.STATES):
             self.writers.append(self._states)
 
@@ -60,21 +62,21 @@ class Keepers:
         if Keeping.TRIMMED in plan.keepings:
             await _make(client, plan.trails, {})
         if Keeping.STATES in plan.keepings:
-            await _make(client, states.topic_of(plan), states.CONFIGS)
+            await _make(client, compacted_topic.topic_of(plan), compacted_topic.CONFIGS)
         if Keeping.EVENTS in plan.keepings:
-            await tales.make_topic(cluster, host, self._rng)
-            configs = {**tales.topic_of(plan).configs, **tales.CONFIGS}
-            await client.admin.alter_topic(tales.TOPIC, configs)
+            await event_streams.make_topic(cluster, host, self._rng)
+            configs = {**event_streams.topic_of(plan).configs, **event_streams.CONFIGS}
+            await client.admin.alter_topic(event_streams.TOPIC, configs)
 
     async def last_look(self, cluster: SimCluster, host: str) -> None:
         """Ask once more for what only answers tell."""
         if Keeping.EVENTS in self._plan.keepings:
-            await tales.last_look(cluster, host, self._rng, self._library)
+            await event_streams.last_look(cluster, host, self._rng, self._streams)
 
     def judge(self, oracle: Oracle) -> None:
         """What holds when nothing moves any more."""
         self.starts.look_at_last(oracle)
-        problem = differing_memories(oracle)
+        problem = differing_producer_states(oracle)
         if problem is not None:
             self._fail("M", problem)
         if Keeping.STATES in self._plan.keepings:

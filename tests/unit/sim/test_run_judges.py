@@ -10,8 +10,8 @@ import pytest
 
 from paceline.types import NodeId
 from paceline.wire.cursus.batch import CursusRecord
-from paceline_cluster.sim.keeping.tales import Library
 from paceline_cluster.sim.promises import Promises
+from paceline_cluster.sim.retention.event_streams import EventStreamJudge
 from paceline_node.controller.quorum import Quorum
 from paceline_node.controller.raft_types import MemberId
 
@@ -32,48 +32,50 @@ def found() -> Found:
 
 
 @pytest.fixture
-def library(found: Found) -> Library:
+def judge(found: Found) -> EventStreamJudge:
     """Of a stream with the versions 1 and 2."""
-    library = Library(found.fail)
+    judge = EventStreamJudge(found.fail)
     for version in (1, 2):
-        library.offered("fox", version, f"v{version}")
-        library.stored("fox", version, f"v{version}")
-    return library
+        judge.offered("fox", version, f"v{version}")
+        judge.stored("fox", version, f"v{version}")
+    return judge
 
 
 def event(version: int, text: str) -> CursusRecord:
     return CursusRecord(payload=text.encode(), aggregate_version=version)
 
 
-def test_a_stream_may_be_ahead_of_what_was_acknowledged(library: Library, found: Found) -> None:
-    library.offered("fox", 3, "v3")
-    library.told("fox", 3, 2)
-    library.told("fox", 2, 2)
-    library.read("fox", (1, "as of fox 1"), [event(2, "v2"), event(3, "v3")])
+def test_a_stream_may_be_ahead_of_what_was_acknowledged(
+    judge: EventStreamJudge, found: Found
+) -> None:
+    judge.offered("fox", 3, "v3")
+    judge.told("fox", 3, 2)
+    judge.told("fox", 2, 2)
+    judge.read("fox", (1, "as of fox 1"), [event(2, "v2"), event(3, "v3")])
     assert not found.texts
-    assert library.newest["fox"] == 3
+    assert judge.newest["fox"] == 3
 
 
 @pytest.mark.parametrize(
     ("tell", "what"),
     [
-        (lambda library: library.told("fox", 1, 2), "it was at 2"),
-        (lambda library: library.told("fox", 3, 2), "the highest that anybody has written"),
-        (lambda library: library.stored("fox", 2, "other"), "which nobody wrote"),
-        (lambda library: library.read("fox", None, [event(1, "v1"), event(3, "v3")]), "in a row"),
-        (lambda library: library.read("fox", (2, "as of fox 1"), []), "the snapshot of version 2"),
+        (lambda judge: judge.told("fox", 1, 2), "it was at 2"),
+        (lambda judge: judge.told("fox", 3, 2), "the highest that anybody has written"),
+        (lambda judge: judge.stored("fox", 2, "other"), "which nobody wrote"),
+        (lambda judge: judge.read("fox", None, [event(1, "v1"), event(3, "v3")]), "in a row"),
+        (lambda judge: judge.read("fox", (2, "as of fox 1"), []), "the snapshot of version 2"),
     ],
 )
 def test_what_cannot_be_is_found(
-    tell: Callable[[Library], None], what: str, library: Library, found: Found
+    tell: Callable[[EventStreamJudge], None], what: str, judge: EventStreamJudge, found: Found
 ) -> None:
-    tell(library)
+    tell(judge)
     assert what in found.texts[0]
 
 
-def test_a_version_that_is_given_twice_is_found(library: Library, found: Found) -> None:
-    library.offered("fox", 2, "another")
-    library.stored("fox", 2, "another")
+def test_a_version_that_is_given_twice_is_found(judge: EventStreamJudge, found: Found) -> None:
+    judge.offered("fox", 2, "another")
+    judge.stored("fox", 2, "another")
     assert found.texts == ["E fox: version 2 says 'another', and said 'v2'"]
 
 

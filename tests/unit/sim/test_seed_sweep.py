@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from paceline_cluster.sim.batch import Batch, jobs_of, read_results, summary
-from paceline_cluster.sim.tiers import REPLICAS, plan_of, run_seed
+from paceline_cluster.sim.seed_sweep import SeedSweep, jobs_of, read_results, summary
+from paceline_cluster.sim.simulators import REPLICAS, plan_of, run_seed
 
 
 def test_a_batch_goes_on_where_it_was_left(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
 
     def run(seeds: int) -> set[int]:
-        batch = Batch(jobs_of(REPLICAS, ("mixed",), 0), 1, file, seeds=seeds)
+        batch = SeedSweep(jobs_of(REPLICAS, ("mixed",), 0), 1, file, seeds=seeds)
         return {result.seed for result in batch.run()}
 
     assert run(2) == {0, 1}

@@ -38,7 +38,7 @@ def topic_of(plan: Plan) -> TopicPlan:
     return replace(plan.topics[0], name=TOPIC, partitions=1)
 
 
-class StateWriter:
+class CompactedTopicWriter:
     """The only writer; one write at a time."""
 
     def __init__(self, name: str, plan: Plan, rng: random.Random) -> None:

@@ -13,15 +13,15 @@ from paceline_node.replication.partition import Partition
 from paceline_node.storage.producer_state import ProducerKey, ProducerState, State
 from paceline_node.storage.sequenced_records import SequencedState
 
-Memory = tuple[object, ...]
+ProducerView = tuple[object, ...]
 
 
-def differing_memories(oracle: Oracle) -> str | None:
+def differing_producer_states(oracle: Oracle) -> str | None:
     """The first replica in sync that remembers something else than another one does."""
     for key in oracle.committed:
-        known: tuple[int, Mapping[ProducerKey, Memory]] | None = None
+        known: tuple[int, Mapping[ProducerKey, ProducerView]] | None = None
         for node, partition in oracle.in_sync(key):
-            found = _memories(partition)
+            found = _producer_states(partition)
             if known is None:
                 known = node, found
             elif known[1] != found:
@@ -29,12 +29,12 @@ def differing_memories(oracle: Oracle) -> str | None:
     return None
 
 
-def _memories(partition: Partition) -> dict[ProducerKey, Memory]:
-    found = ((key, _memory(state)) for key, state in partition.log.producers)
+def _producer_states(partition: Partition) -> dict[ProducerKey, ProducerView]:
+    found = ((key, _producer_state(state)) for key, state in partition.log.producers)
     return {key: memory for key, memory in found if memory is not None}
 
 
-def _memory(state: State) -> Memory | None:
+def _producer_state(state: State) -> ProducerView | None:
     """What decides about the next batch of a producer; not what a table rebuilt from compacted
     batches need not know. Segments have judges of their own."""
     match state:
@@ -49,9 +49,9 @@ def _memory(state: State) -> Memory | None:
 def _difference(
     partition: Partition,
     one: int,
-    ones: Mapping[ProducerKey, Memory],
+    ones: Mapping[ProducerKey, ProducerView],
     other: int,
-    others: Mapping[ProducerKey, Memory],
+    others: Mapping[ProducerKey, ProducerView],
 ) -> str:
     key = next(each for each in (*ones, *others) if ones.get(each) != others.get(each))
     return (

@@ -100,7 +100,7 @@ async def over_links(
 # --- writing --------------------------------------------------------------------------------------
 
 
-class LineWriter:
+class V1Writer:
     """Writes one line at a time until told to stop."""
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, rng: random.Random) -> None:
@@ -150,7 +150,7 @@ class LineWriter:
 # --- reading in a group ---------------------------------------------------------------------------
 
 
-class LineMember:
+class V1Member:
     """A member of a V1 group: reads what is assigned to it and commits; falls silent now and then,
     and comes back as another one."""
 

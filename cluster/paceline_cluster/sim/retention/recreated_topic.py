@@ -22,7 +22,7 @@ _GROUP = "almanac"
 _AT = TopicPartition(TOPIC, 0)
 
 
-class Almanac:
+class RecreatedTopic:
     """The only client of the topic and of the group; ``fail`` is told what broke, and how."""
 
     def __init__(

@@ -41,7 +41,7 @@ def topic_of(plan: Plan) -> TopicPlan:
     return replace(plan.topics[0], name=TOPIC, partitions=1)
 
 
-class Library:
+class EventStreamJudge:
     """What all were told of all streams; ``fail`` is told of what cannot be."""
 
     def __init__(self, fail: Callable[[str, str], None]) -> None:
@@ -89,14 +89,14 @@ class Library:
             self.stored(key, event.aggregate_version, event.payload.decode())
 
 
-class Teller:
+class EventStreamWriter:
     """Appends to the streams until told to stop."""
 
-    def __init__(self, name: str, plan: Plan, library: Library, rng: random.Random) -> None:
+    def __init__(self, name: str, plan: Plan, judge: EventStreamJudge, rng: random.Random) -> None:
         self.name = name
         self.stopping = False
         self.ended = trio.Event()
-        self._library = library
+        self._judge = judge
         self._rng = rng
         self._pause_s = plan.foreign_pause_s
         self._count = 0
@@ -116,9 +116,9 @@ class Teller:
     async def _act(self, links: CursusLinks, link: CursusLink) -> None:
         key, chance = self._rng.choice(KEYS), self._rng.random()
         if chance < _READ:
-            await read_stream(links, link, key, self._library)
+            await read_stream(links, link, key, self._judge)
             return
-        version = await version_of(link, key, self._library)
+        version = await version_of(link, key, self._judge)
         if chance < _READ + _SNAPSHOT and version:
             await link.ask(
                 f"SAVE_SNAPSHOT topic={TOPIC} key={key} version={version} "
@@ -132,33 +132,35 @@ class Teller:
     async def _append(self, link: CursusLink, key: str, version: int) -> None:
         self._count += 1
         text = f"{key} {version} by {self.name} {self._count}{_PADDING}"
-        self._library.offered(key, version, text)
-        before = self._library.newest[key]
+        self._judge.offered(key, version, text)
+        before = self._judge.newest[key]
         try:
             told = await link.ask(
                 f"APPEND_STREAM topic={TOPIC} key={key} version={version} message={text}"
             )
         except CursusError as error:
             if error.word == "version_conflict":
-                self._library.told(key, int(_field(error, "current")), before)
+                self._judge.told(key, int(_field(error, "current")), before)
             raise
-        self._library.stored(key, int(told["version"]), text)
+        self._judge.stored(key, int(told["version"]), text)
 
 
 def _field(error: CursusError, name: str) -> str:
     return dict(word.partition("=")[::2] for word in error.detail.split())[name]
 
 
-async def version_of(link: CursusLink, key: str, library: Library) -> int:
+async def version_of(link: CursusLink, key: str, judge: EventStreamJudge) -> int:
     """Ask for a stream's version, and have the answer judged."""
-    before = library.newest[key]
+    before = judge.newest[key]
     told = await link.ask(f"STREAM_VERSION topic={TOPIC} key={key}")
     version = int(told["version"])
-    library.told(key, version, before)
+    judge.told(key, version, before)
     return version
 
 
-async def read_stream(links: CursusLinks, link: CursusLink, key: str, library: Library) -> None:
+async def read_stream(
+    links: CursusLinks, link: CursusLink, key: str, judge: EventStreamJudge
+) -> None:
     """Read a stream where its leader is, and have judged what it gives."""
     line = f"READ_STREAM topic={TOPIC} key={key} from_version=1"
 
@@ -174,9 +176,9 @@ async def read_stream(links: CursusLinks, link: CursusLink, key: str, library: L
         leader = leader_told(error)
         if leader is None:
             raise error
-        return await read_stream(links, await links.to(leader), key, library)
+        return await read_stream(links, await links.to(leader), key, judge)
     snapshot = told.get("snapshot")
-    library.read(
+    judge.read(
         key,
         None if snapshot is None else (snapshot["version"], snapshot["payload"]),
         parse_batch(body).records,
@@ -199,14 +201,16 @@ async def make_topic(cluster: SimCluster, host: str, rng: random.Random) -> None
         await keep_on(make)
 
 
-async def last_look(cluster: SimCluster, host: str, rng: random.Random, library: Library) -> None:
+async def last_look(
+    cluster: SimCluster, host: str, rng: random.Random, judge: EventStreamJudge
+) -> None:
     """Ask for all streams once more."""
     async with cursus_links(cluster, host, rng) as links:
         for key in KEYS:
 
             async def ask(key: str = key) -> None:
                 link = await links.to_any()
-                await version_of(link, key, library)
-                await read_stream(links, link, key, library)
+                await version_of(link, key, judge)
+                await read_stream(links, link, key, judge)
 
             await keep_on(ask)

@@ -14,7 +14,7 @@ from paceline.errors import PacelineError
 from paceline.types import TopicPartition
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.history import Recorder
-from paceline_cluster.sim.keeping.starts import LogStarts
+from paceline_cluster.sim.retention.log_starts import LogStarts
 from paceline_cluster.sim.workload import AGAIN_S, values_of, while_connected
 
 _PATIENCE_S = 3.0

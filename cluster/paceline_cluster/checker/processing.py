@@ -24,7 +24,7 @@ class _Place:
     kept: int = -1
 
 
-class WorkJudge:
+class ProcessingJudge:
     """Takes the events of working groups, and what partitions hold in the end, in order."""
 
     def __init__(self, findings: Findings, counts: Counter[str]) -> None:
