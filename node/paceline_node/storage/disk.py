@@ -332,9 +332,8 @@ class RealDisk:
                 f"data directory {self.root} is in use by process {holder or 'unknown'}",
             ) from None
         self._lock_fd = descriptor
-        with contextlib.suppress(
-            OSError
-        ):  # it only says who: on a full disk there may be no room for that
+        # It only says who holds it: on a full disk there may be no room for that.
+        with contextlib.suppress(OSError):
             os.pwrite(descriptor, f"{os.getpid():<{_PID_BYTES}}\n".encode("ascii"), 0)
 
     def close(self) -> None:

@@ -131,8 +131,8 @@ function theme(name) {
 }
 
 function toggleTheme() {
-  const isDark = getComputedStyle(document.documentElement).getPropertyValue("--is-dark").trim() === "1";
-  const name = isDark ? "light" : "dark";
+  const now = document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  const name = now === "dark" ? "light" : "dark";
   localStorage.setItem(THEME, name);
   theme(name);
 }
