@@ -390,7 +390,7 @@ def _raft_message(rng: random.Random) -> bytes:
     me, other = MemberId(NodeId(0), UUID(int=1).bytes), MemberId(NodeId(1), UUID(int=2).bytes)
     said = (
         raft_messages.VoteRequest(
-            me, other, 3, raft_messages.VoteKind.REAL, 5, 2, EntryAt(3, 2), True
+            me, other, 3, raft_messages.VoteKind.REAL, 5, 2, EntryAt(3, 2), True, 7
         ),
         raft_messages.Append(me, other, 3, 1, 1, 1, 7, 9, EntryAt(3, 2), tuple(_entries(rng))),
         raft_messages.AppendResponse(me, other, 3, True, 5, 0, 0, 7, 9, raft_messages.Grant.WAITS),

@@ -389,7 +389,7 @@ class Raft:
 
     def _on_vote_response(self, response: VoteResponse) -> None:
         state = self.state
-        if response.kind is not self._campaign:
+        if response.kind is not self._campaign or response.candidate_life != state.life:
             return
         if state.role is Role.PRE_CANDIDATE:
             wanted = state.term + 1 if response.grant else state.term

@@ -15,9 +15,10 @@ and goes on by kind:
 ::
 
     1 VOTE              u8 vote kind (0 pre, 1 real, 2 forced), u64 last index, u64 last term,
-                        u64 voters index, u64 voters term, u8 voters are committed
+                        u64 voters index, u64 voters term, u8 voters are committed, u64 life
     2 VOTE_RESPONSE     u8 vote kind, u8 grant (0 refused, 1 sure, 2 unsure, 3 waits), u64 life,
-                        u64 last term, u64 last index, u64 last term heard, u64 last index heard
+                        u64 last term, u64 last index, u64 last term heard, u64 last index heard,
+                        u64 candidate's life
     3 APPEND            u64 prev index, u64 prev term, u64 commit, u64 round, u64 sure life,
                         u64 voters index, u64 voters term,
                         u32 count, count x (u64 term, u8 entry kind, u32 size, size bytes)
@@ -77,13 +78,15 @@ class RaftMessage:
 @dataclass(frozen=True, slots=True)
 class VoteRequest(RaftMessage):
     """``last_index`` and ``last_term``: where the sender's log ends. ``voters_since``: the newest
-    change of voters in it; ``is_committed``: and that is known to be committed."""
+    change of voters in it; ``is_committed``: and that is known to be committed. ``life`` tells the
+    sender's process from earlier ones on the same disk."""
 
     kind: VoteKind
     last_index: int
     last_term: int
     voters_since: EntryAt
     is_committed: bool
+    life: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,8 @@ class VoteResponse(RaftMessage):
     """A granted PRE vote carries the request's term; a rejection the receiver's own. ``life`` tells
     the sender's process from earlier ones on the same disk. ``last_term`` and ``last_index`` are
     the end of its log, 0 where it may not lead; ``heard_term`` and ``heard_index`` that of the
-    newest log of another voter that it has heard just now."""
+    newest log of another voter that it has heard just now. ``candidate_life``: that of the request,
+    for a vote that an earlier process asked for is none for this one."""
 
     kind: VoteKind
     grant: Grant
@@ -100,6 +104,7 @@ class VoteResponse(RaftMessage):
     last_index: int
     heard_term: int
     heard_index: int
+    candidate_life: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +176,8 @@ class _Kind(enum.IntEnum):
 
 
 _HEAD = struct.Struct(">B16si16si16sQ")
-_VOTE = struct.Struct(">BQQQQB")
-_VOTE_RESPONSE = struct.Struct(">BBQQQQQ")
+_VOTE = struct.Struct(">BQQQQBQ")
+_VOTE_RESPONSE = struct.Struct(">BBQQQQQQ")
 _APPEND = struct.Struct(">QQQQQQQI")
 _ENTRY = struct.Struct(">QBI")
 _APPEND_RESPONSE = struct.Struct(">BQQQQQB")
@@ -196,8 +201,8 @@ def _body(message: RaftMessage) -> tuple[_Kind, bytes]:
         case AppendResponse(_, _, _, ok, match, reject_index, hint, round_, life, word):
             packed = _APPEND_RESPONSE.pack(ok, match, reject_index, hint, round_, life, word)
             return _Kind.APPEND_RESPONSE, packed
-        case VoteRequest(_, _, _, kind, last_index, last_term, since, is_committed):
-            return _Kind.VOTE, _VOTE.pack(kind, last_index, last_term, *since, is_committed)
+        case VoteRequest(_, _, _, kind, last_index, last_term, since, is_committed, life):
+            return _Kind.VOTE, _VOTE.pack(kind, last_index, last_term, *since, is_committed, life)
         case VoteResponse():
             return _Kind.VOTE_RESPONSE, _vote_response_body(message)
         case SnapshotChunk(_, _, _, index, term, since, total, crc, offset, data):
@@ -220,6 +225,7 @@ def _vote_response_body(message: VoteResponse) -> bytes:
         message.last_index,
         message.heard_term,
         message.heard_index,
+        message.candidate_life,
     )
 
 
@@ -269,9 +275,10 @@ def _flag(value: int) -> bool:
 
 
 def _decode_vote(head: Head, body: memoryview) -> RaftMessage:
-    kind, last_index, last_term, at, term, is_committed = _VOTE.unpack(body)
+    kind, last_index, last_term, at, term, is_committed, life = _VOTE.unpack(body)
     since = EntryAt(at, term)
-    return VoteRequest(*head, VoteKind(kind), last_index, last_term, since, _flag(is_committed))
+    news = since, _flag(is_committed)
+    return VoteRequest(*head, VoteKind(kind), last_index, last_term, *news, life)
 
 
 def _decode_vote_response(head: Head, body: memoryview) -> RaftMessage:

@@ -156,6 +156,7 @@ class NodeState:
                 last_term=self.log.last_term,
                 voters_since=since,
                 is_committed=since.at <= self.known_commit,
+                life=self.life,
             )
         )
 
@@ -173,6 +174,7 @@ class NodeState:
                 self.life,
                 *own,
                 *heard,
+                request.life,
             )
         )
 

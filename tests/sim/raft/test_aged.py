@@ -15,6 +15,7 @@ from paceline_node.controller.raft_ballot import Ballot
 from paceline_node.controller.raft_claims import NO_LOG, Claims
 from paceline_node.controller.raft_state import NodeState
 from paceline_node.controller.raft_trust import Trust
+from paceline_node.controller.voter_starts import OldCopies
 
 SEEDS = max(1, int(os.environ.get("PACELINE_SEEDS", "200")) // 4)
 FIRST = int(os.environ.get("PACELINE_FIRST_SEED", "0"))
@@ -35,6 +36,11 @@ def is_caught(seeds: int, *, first: int = 0) -> bool:
         except Violation:
             return True
     return False
+
+
+def test_the_vote_of_a_noted_copy_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OldCopies, "_holds_less", lambda *_: {})
+    assert is_caught(SEEDS)
 
 
 def test_no_patience(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,10 @@ from paceline_node.controller.raft_messages import (
     VoteResponse,
 )
 from paceline_node.controller.raft_progress import majority_index
-from paceline_node.controller.raft_types import UNKNOWN_ENTRY, Role
+from paceline_node.controller.raft_types import UNKNOWN_ENTRY, MemberId, Role
 from tests.sim.raft.script import E, Script
 
-NEWS = (UNKNOWN_ENTRY, False)
+NEWS = (UNKNOWN_ENTRY, False, 1)
 """Of voters: none."""
 
 
@@ -126,16 +126,34 @@ def test_learner_asked_to_vote_must_vote() -> None:
     assert quorum[3].durable.hard_state.vote == quorum.id(1)
 
 
+def forced_vote(quorum: Script, voter: MemberId, *, life: int) -> None:
+    """Member 0 hears a vote of this voter for this process of it."""
+    response = VoteResponse(
+        voter, quorum.id(0), 2, VoteKind.FORCED, Grant.SURE, 1, 0, 0, 0, 0, candidate_life=life
+    )
+    quorum.do(0, lambda core: core.step(response))
+
+
 def test_votes_of_strangers_do_not_count() -> None:
     quorum = Script(3)
     quorum.cut(0)
     quorum.do(0, lambda core: core.campaign(VoteKind.FORCED))
+    life = quorum[0].core.state.life
     for stranger in (member_id(1, disk=1), member_id(7), member_id(2, disk=4)):
-        response = VoteResponse(
-            stranger, quorum.id(0), 2, VoteKind.FORCED, Grant.SURE, 1, 0, 0, 0, 0
-        )
-        quorum.do(0, lambda core, response=response: core.step(response))
+        forced_vote(quorum, stranger, life=life)
     assert quorum[0].role is Role.CANDIDATE
+
+
+def test_a_vote_for_an_earlier_process_does_not_count() -> None:
+    """It asked with a log that this one may not have any more."""
+    quorum = Script(3)
+    quorum.cut(0)
+    quorum.do(0, lambda core: core.campaign(VoteKind.FORCED))
+    life = quorum[0].core.state.life
+    forced_vote(quorum, quorum.id(1), life=life + 1)
+    assert quorum[0].role is Role.CANDIDATE
+    forced_vote(quorum, quorum.id(1), life=life)
+    assert quorum[0].role is Role.LEADER
 
 
 def test_a_log_that_is_behind_wins_no_votes() -> None:

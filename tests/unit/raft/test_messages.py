@@ -37,8 +37,8 @@ A, B = member_id(1), member_id(2, disk=3)
 HEAD = (A, B, 7)
 HEAD_SIZE = 65
 EXAMPLES: list[RaftMessage] = [
-    VoteRequest(*HEAD, VoteKind.FORCED, 12, 6, EntryAt(5, 2), True),
-    VoteResponse(*HEAD, VoteKind.PRE, Grant.WAITS, 77, 6, 12, 6, 13),
+    VoteRequest(*HEAD, VoteKind.FORCED, 12, 6, EntryAt(5, 2), True, 78),
+    VoteResponse(*HEAD, VoteKind.PRE, Grant.WAITS, 77, 6, 12, 6, 13, 78),
     Append(
         *HEAD,
         4,
@@ -63,6 +63,7 @@ GOLDEN = {
         "0000000000000007"
         "02000000000000000c0000000000000006"
         "0000000000000005000000000000000201"
+        "000000000000004e"
     ),
     "TimeoutNow": (
         "07000000000000000000000000000000c1"

@@ -9,16 +9,30 @@ without a word when it comes back (controller/RAFT 2.7).
 
 from __future__ import annotations
 
+import logging
 import random
 from copy import deepcopy
+
+import structlog
 
 from paceline_cluster.sim.raft.checks import Checker, Violation
 from paceline_cluster.sim.raft.durable import Durable
 from paceline_cluster.sim.raft.node import Node
+from paceline_cluster.sim.raft.notes import Notes
 from paceline_cluster.sim.raft.profile import Profile
 from paceline_cluster.sim.raft.world import World
 from paceline_node.controller.raft import Raft
-from paceline_node.controller.raft_types import Entry, MemberId, RaftLimits, RaftTiming, Snapshot
+from paceline_node.controller.raft_log import RaftLog
+from paceline_node.controller.raft_messages import RaftMessage
+from paceline_node.controller.raft_types import (
+    UNKNOWN_START,
+    Entry,
+    MemberId,
+    RaftLimits,
+    RaftTiming,
+    Snapshot,
+)
+from paceline_node.controller.voter_starts import OldCopies
 
 ELECTION_TICKS = 6
 PATIENCE_TICKS = 4 * ELECTION_TICKS
@@ -32,6 +46,11 @@ AGAIN = 0.3
 SHORTLY = 0.4
 """How often all come back within a moment."""
 _SHORTLY_MS = 150.0
+NOTED = 0.5
+"""How often the log tells how much each voter holds."""
+_SILENT = structlog.wrap_logger(
+    structlog.ReturnLogger(), wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
+)
 BROKEN_LINK = 0.3
 """How often the victim does not hear one of the others when all come back."""
 DEPOSED = 0.3
@@ -98,6 +117,7 @@ class AgedChecker(Checker):
 
 def judge(world: OldDiskWorld, core: Raft, entry: Entry) -> None:
     """Raise Violation if this leader without the committed ``entry`` could have been avoided."""
+    _judge_notes(world, core)
     if world.now < world.back_at[world.victim] + (PATIENCE_TICKS - 1) * TICK_MS:
         raise Violation(f"{core.state.me} lost what is committed without any patience")
     for node in world.nodes.values():
@@ -105,6 +125,21 @@ def judge(world: OldDiskWorld, core: Raft, entry: Entry) -> None:
         is_here = node.alive and node.number in world.back_at
         if has and is_here and world.now > world.back_at[node.number] + _HEARD_MS:
             raise Violation(f"{core.state.me} leads though {node.id} has {entry}")
+
+
+def _judge_notes(world: OldDiskWorld, core: Raft) -> None:
+    """None may be elected with an older copy of whose owner's log who elects, or is elected, knows
+    more."""
+    victim = world.nodes[world.victim]
+    for node in world.nodes.values():
+        state = node.core.state
+        elects = (state.term, state.vote) == (core.state.term, core.state.me)
+        if node is victim or world.notes is None or not elects:
+            continue
+        noted = world.notes.durable_offset(node.core.log, victim.id)
+        entry = world.checker.committed.get(noted)
+        if entry is not None and not victim.durable.has(noted, entry.term):
+            raise Violation(f"{core.state.me} leads though {node.id} has a note of {victim.id}")
 
 
 class OldDiskWorld(World):
@@ -129,6 +164,9 @@ class OldDiskWorld(World):
         """Since when each can be heard again, after one disk went back."""
         self._backs: list[float] = []
         self._ways: list[str] = []
+        # Half of the lives go without, or what the core does of itself would not be seen.
+        self.notes = Notes() if random.Random(f"notes {seed}").random() < NOTED else None
+        self._copies = None if self.notes is None else OldCopies(self.notes, _SILENT)
         self.begin(rng)
 
     def begin(self, rng: random.Random) -> None:
@@ -175,6 +213,15 @@ class OldDiskWorld(World):
             self.finish()
         except (AssertionError, KeyError) as error:
             raise Violation(f"seed {self.seed} at {self.now:.0f} ms: {error!r}") from error
+
+    def on_proposed(self, entry: Entry) -> None:
+        if self.notes is not None and not self.is_aged:
+            self.notes.take(entry, self.disks, self.now)
+
+    def refuses(self, message: RaftMessage, log: RaftLog) -> bool:
+        if self._copies is None:
+            return False
+        return self._copies.have_sent(message, UNKNOWN_START, log)
 
     def wipe_node(self, node: Node) -> None:
         """One bad disk at a time."""

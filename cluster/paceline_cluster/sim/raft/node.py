@@ -12,6 +12,7 @@ from paceline_cluster.sim.raft.durable import CLUSTER, Durable, member
 from paceline_cluster.sim.raft.profile import Profile
 from paceline_node.controller.raft import Raft
 from paceline_node.controller.raft_effects import Effects
+from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import RaftMessage
 from paceline_node.controller.raft_types import MemberId, Snapshot
 
@@ -43,6 +44,9 @@ class NodeWorld(Protocol):
 
     def send(self, message: RaftMessage) -> None:
         """Give a message to the network."""
+
+    def refuses(self, message: RaftMessage, log: RaftLog) -> bool:
+        """Whether a driver would drop the message, by what this log tells."""
 
     def hold(self, node: Node, effects: Effects) -> None:
         """The node has effects that it has not stored yet."""
@@ -122,6 +126,8 @@ class Node:
             return
         if self.world.now < self.paused_until:
             self.world.later(self.paused_until - self.world.now, self.on_message, message, life)
+            return
+        if self.world.refuses(message, self.core.log):
             return
         self.core.step(message)
         self.settle()

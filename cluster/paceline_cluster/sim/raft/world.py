@@ -19,10 +19,12 @@ from paceline_cluster.sim.raft.node import Node
 from paceline_cluster.sim.raft.profile import Profile
 from paceline_node.controller.raft import Raft
 from paceline_node.controller.raft_effects import Effects
+from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_membership import Surroundings, plan, without
 from paceline_node.controller.raft_messages import RaftMessage
 from paceline_node.controller.raft_types import (
     Config,
+    Entry,
     EntryAt,
     MemberId,
     Snapshot,
@@ -121,15 +123,13 @@ class World:
         if link not in self.cuts:
             node.on_message(message, node.life)
 
-    def lose_messages_of(self, member: MemberId) -> None:
-        """What it said, and what was said to it, and nobody has heard yet, is lost: its connections
-        end with its process."""
+    def lose_messages_of(self, sender: MemberId) -> None:
+        """What it said and nobody has heard yet is lost. What was said to it is not: whoever was
+        stopped meanwhile answers to the process that comes next."""
         self._heap = [
             event
             for event in self._heap
-            if not any(
-                isinstance(it, RaftMessage) and member in (it.sender, it.to) for it in event[3]
-            )
+            if not any(isinstance(it, RaftMessage) and it.sender == sender for it in event[3])
         ]
         heapq.heapify(self._heap)
 
@@ -146,11 +146,18 @@ class World:
                 node.reads[self._counter] = self.checker.last_committed
                 node.core.read_index(self._counter)
             else:
-                node.core.propose(b"value %d" % self._counter)
+                self.on_proposed(node.core.propose(b"value %d" % self._counter))
                 self.proposals += 1
         except (NotController, Throttled):
             return
         node.settle()
+
+    def on_proposed(self, entry: Entry) -> None:
+        """A hook for who writes more into the log than values."""
+
+    def refuses(self, message: RaftMessage, log: RaftLog) -> bool:
+        """Whether a driver would drop the message, by what this log tells."""
+        return False
 
     def leaders(self) -> list[Node]:
         return [
