@@ -36,11 +36,14 @@ class Sessions:
         self._timeout_s = timeout_s
         self._sessions: dict[NodeId, _Session] = {}
         self._no_fence_before = float("-inf")
+        self._cluster_base_ms: float | None = None
 
-    def reset(self, nodes: Iterable[NodeId], now: float) -> None:
-        """Start anew, with a full session for each of ``nodes``."""
+    def reset(self, nodes: Iterable[NodeId], now: float, cluster_ms: int | None = None) -> None:
+        """Start anew, with a full session for each of ``nodes``; ``cluster_ms``: the cluster's time
+        as the last controller told it, None: not known."""
         self._sessions = {node: _Session(now) for node in nodes}
         self._no_fence_before = float("-inf")
+        self._cluster_base_ms = None if cluster_ms is None else cluster_ms - now * 1000
 
     def registered(self, node: NodeId, now: float) -> None:
         """A new process of ``node`` was accepted: a full session, nothing known of its image."""
@@ -63,8 +66,9 @@ class Sessions:
         session.wall_base_ms = wall_ms - now * 1000 if wall_ms >= 0 else None
 
     def cluster_ms(self, total: int, now: float) -> int:
-        """The median (the lower one) of the wall clocks of the brokers that were heard of late; -1
-        unless these are most of the ``total`` registered ones."""
+        """The median of the wall clocks of the brokers that were heard of late; -1 unless these are
+        most of the ``total`` registered ones. Of two in the middle, as while one of three brokers
+        restarts, the one that goes on from what was told before; with no before, the earlier."""
         bases = sorted(
             session.wall_base_ms
             for session in self._sessions.values()
@@ -72,7 +76,12 @@ class Sessions:
         )
         if 2 * len(bases) <= total:
             return -1
-        return int(bases[(len(bases) - 1) // 2] + now * 1000)
+        base, later = bases[(len(bases) - 1) // 2], bases[len(bases) // 2]
+        before = self._cluster_base_ms
+        if before is not None and abs(later - before) < abs(base - before):
+            base = later
+        self._cluster_base_ms = base
+        return int(base + now * 1000)
 
     def end(self, node: NodeId) -> None:
         """The process is known to be gone (DESIGN 3.3), or the node was unregistered."""

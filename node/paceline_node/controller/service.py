@@ -308,7 +308,7 @@ class Controller:
         self._unsettled = True
         self._active_since = now
         self._image = self._store.image
-        self._sessions.reset(self._image.brokers, now)
+        self._sessions.reset(self._image.brokers, now, self._env.times.cluster_ms(now))
         self._balance_at = now + self._settings.balance_interval_s
         self._noop_at = now + self._settings.noop_interval_s
         self.statistics.activations += 1

@@ -33,6 +33,23 @@ def test_of_two_clocks_the_earlier_one_counts() -> None:
     assert heard(NOW_MS) == NOW_MS
 
 
+@pytest.mark.parametrize("wrong", [-YEAR_MS, YEAR_MS])
+def test_of_two_clocks_the_one_counts_that_agrees_with_before(wrong: int) -> None:
+    sessions = Sessions(timeout_s=6)
+    for number, clock in enumerate([NOW_MS + wrong, NOW_MS, NOW_MS + 5]):
+        sessions.heard(NodeId(number), 10.0, 0, clock)
+    assert NOW_MS <= sessions.cluster_ms(3, 10.0) <= NOW_MS + 5
+    sessions.end(NodeId(2))
+    assert sessions.cluster_ms(3, 12.0) == NOW_MS + 2_000
+    # Another controller goes on from what this one told.
+    successor = Sessions(timeout_s=6)
+    successor.reset([NodeId(0), NodeId(1), NodeId(2)], 12.0, NOW_MS + 2_000)
+    assert successor.cluster_ms(3, 12.0) == -1
+    successor.heard(NodeId(0), 13.0, 0, NOW_MS + wrong + 3_000)
+    successor.heard(NodeId(1), 13.0, 0, NOW_MS + 3_000)
+    assert successor.cluster_ms(3, 13.0) == NOW_MS + 3_000
+
+
 def test_too_few_clocks_say_nothing() -> None:
     assert heard(NOW_MS + YEAR_MS, total=3) == -1
     assert heard(NOW_MS, NOW_MS, total=4) == -1
