@@ -65,8 +65,13 @@ class OldCopies:
         why = self._was_started_again(message, start, log) or self._holds_less(message, log)
         if why and message.sender not in self._told:
             self._told.add(message.sender)
-            what = "a voter's disk is an old copy: its vote does not count"
-            self._log.error(what, member=str(message.sender), **why)
+            self._log.error(
+                "a voter's disk is an older copy of itself, and its vote does not count; start the "
+                "voters that are away. Where these are lost for good, run 'paceline metadata "
+                "force-quorum' on the directory that holds the most",
+                member=str(message.sender),
+                **why,
+            )
         return bool(why)
 
     def _was_started_again(

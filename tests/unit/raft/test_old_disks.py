@@ -46,7 +46,7 @@ async def test_an_earlier_start_neither_gets_nor_lends_a_vote(autojump_clock: Mo
             await only(cluster, 0, 2)
             await trio.sleep(30)
         assert cluster.leader() is None
-        told = [each for each in logs if "old copy" in each["event"]]
+        told = [each for each in logs if "its vote does not count" in each["event"]]
         assert [(each["node"], each["start"], each["registered"]) for each in told] == [(2, 1, 2)]
         await cluster.start(1)
         assert (await cluster.elect()).number in (1, 2)
@@ -89,7 +89,7 @@ async def test_a_directory_that_holds_less_than_it_has_said_has_no_vote(
             await only(cluster, 0, 2)
             await trio.sleep(60)
         assert cluster.leader() is None
-        [told] = [each for each in logs if "old copy" in each["event"]]
+        [told] = [each for each in logs if "its vote does not count" in each["event"]]
         assert told["node"] == 2
         assert told["holds"] < told["held"]
         await cluster.start(1)
