@@ -349,6 +349,7 @@ class Broker:
             turns=self.turns,
             topic_defaults=self._settings.topic_configs(),
             cluster_key=self._peering.decoy_secret,
+            session_valid=self._session.is_valid,
         )
 
     async def serve_clients(self, clients: trio.Nursery) -> None:

@@ -48,7 +48,8 @@ from paceline_node.transactions.engine import TransactionEngine
 class BrokerParts:
     """This broker, as all that serve its clients know it. ``software``: what it says it is;
     ``topic_defaults``: its values for what topics do not set; ``cluster_key``: what all nodes
-    derive from the cluster's secret, and nobody else knows."""
+    derive from the cluster's secret, and nobody else knows; ``session_valid``: whether this node
+    has a session with a controller."""
 
     env: Env
     cluster_id: UUID
@@ -63,6 +64,11 @@ class BrokerParts:
     turns: Turns
     topic_defaults: Mapping[str, str]
     cluster_key: bytes
+    session_valid: Callable[[], bool]
+
+    def is_cut_off(self, node: NodeId) -> bool:
+        """Whether ``node`` is this one, and what the metadata here say of it may be old."""
+        return node == self.node_id and not self.session_valid()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +132,8 @@ class BrokerServices:
         """The services of a node made of these parts."""
         env, node_id, store, turns = broker.env, broker.node_id, broker.store, broker.turns
         controller, table, lifecycle = broker.controller, broker.table, broker.lifecycle
-        access, defaults = _access(broker), broker.topic_defaults
-        topics = TopicService(env, store, controller, access, auto_create=True, defaults=defaults)
+        access = _access(broker)
+        topics = _topics(broker, access)
         records = PartitionAccess(access, table, topics)
         ids = ProducerIds(broker.cluster_key)
         producer_ids = ProducerIdService(
@@ -176,6 +182,18 @@ class BrokerServices:
             access=access,
             turns=turns,
         )
+
+
+def _topics(broker: BrokerParts, access: Authorizer) -> TopicService:
+    return TopicService(
+        broker.env,
+        broker.store,
+        broker.controller,
+        access,
+        auto_create=True,
+        is_cut_off=broker.is_cut_off,
+        defaults=broker.topic_defaults,
+    )
 
 
 def _access(broker: BrokerParts) -> Authorizer:

@@ -59,6 +59,7 @@ class Services:
             cast(Any, node.controller),
             access,
             auto_create=False,
+            is_cut_off=lambda _: False,
         )
         table = node.manager.table
         self.segments = SegmentService(env, node.node_id, access, table, topics)

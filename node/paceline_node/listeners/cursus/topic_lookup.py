@@ -72,7 +72,7 @@ class TopicLookup:
     def _leader(self, topic: str, partition: int) -> NodeId:
         found = self._topics.find(topic)
         registration = None if found is None else found.partitions.get(partition)
-        return NO_NODE if registration is None else registration.leader
+        return NO_NODE if registration is None else self._topics.leader(registration)
 
     def redirect(self, topic: str, partition: int) -> CursusError:
         """The refusal that tells which other node leads, or that none does. One that is to lead,

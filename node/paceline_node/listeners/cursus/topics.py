@@ -180,7 +180,7 @@ class CursusTopics:
             partitions.append(
                 {
                     "id": number,
-                    "leader": self._places.address(partition.leader),
+                    "leader": self._places.address(self._topics.leader(partition)),
                     "replicas": [str(node) for node in partition.replicas],
                     "isr": [str(node) for node in partition.isr],
                     "leo": -1 if found is None else found.log_end,
@@ -203,7 +203,9 @@ class CursusTopics:
             replies.ok(
                 topic=topic.name,
                 partitions=len(ordered),
-                leaders=",".join(self._places.address(each.leader) for each in ordered),
+                leaders=",".join(
+                    self._places.address(self._topics.leader(each)) for each in ordered
+                ),
                 epochs=",".join(str(each.leader_epoch) for each in ordered),
                 **replies.policy_fields(policy_of(topic)),
             )

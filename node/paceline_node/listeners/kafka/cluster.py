@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from paceline.errors import (
@@ -14,7 +14,7 @@ from paceline.errors import (
     PolicyViolation,
     UnknownTopicOrPartition,
 )
-from paceline.types import NO_NODE, TopicId, is_internal_topic, is_valid_topic_name
+from paceline.types import NO_NODE, NodeId, TopicId, is_internal_topic, is_valid_topic_name
 from paceline.wire.kafka import cluster as wire
 from paceline.wire.kafka.layout import NOT_ASKED
 from paceline_node.listeners.kafka.call import LISTENER, Call
@@ -131,7 +131,7 @@ class KafkaCluster:
         if request.include_topic_authorized_operations:
             resource = Resource(ResourceKind.TOPIC, topic.name)
             bits = self._authorized.bits(call.principal, resource)
-        return await call.pace.run(_topic(topic, bits))
+        return await call.pace.run(_topic(topic, bits, self._topics.leader))
 
     async def _asked(
         self, asked: wire.MetadataRequestTopic, request: wire.MetadataRequest, call: Call
@@ -230,12 +230,14 @@ def _named(asked: wire.MetadataRequestTopic) -> str | UUID:
     return asked.topic_id if asked.name is None else asked.name
 
 
-def _topic(topic: TopicView, authorized: int) -> Work[wire.MetadataResponseTopic]:
+def _topic(
+    topic: TopicView, authorized: int, leader_of: Callable[[PartitionView], NodeId]
+) -> Work[wire.MetadataResponseTopic]:
     partitions = []
     for index, (number, registration) in enumerate(sorted(topic.partitions.items())):
         if index % _PARTITIONS_PER_UNIT == 0:
             yield 1
-        partitions.append(_partition(number, registration))
+        partitions.append(_partition(number, registration, leader_of(registration)))
     return wire.MetadataResponseTopic(
         error_code=0,
         name=topic.name,
@@ -246,11 +248,13 @@ def _topic(topic: TopicView, authorized: int) -> Work[wire.MetadataResponseTopic
     )
 
 
-def _partition(number: int, found: PartitionView) -> wire.MetadataResponseTopicPartition:
+def _partition(
+    number: int, found: PartitionView, leader: NodeId
+) -> wire.MetadataResponseTopicPartition:
     return wire.MetadataResponseTopicPartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if found.leader < 0 else 0,
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader < 0 else 0,
         partition_index=number,
-        leader_id=found.leader,
+        leader_id=leader,
         leader_epoch=found.leader_epoch,
         replica_nodes=tuple(found.replicas),
         isr_nodes=tuple(found.isr),

@@ -11,7 +11,7 @@ from paceline.errors import (
     PolicyViolation,
     UnknownTopicOrPartition,
 )
-from paceline.types import is_internal_topic
+from paceline.types import NodeId, is_internal_topic
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message, Packed
 from paceline.wire.native import admin, data
@@ -28,7 +28,7 @@ from paceline_node.services.admin.topic_deletion import TopicDeletion
 from paceline_node.services.admin.user_service import UserService
 from paceline_node.services.records.corruption_reports import CorruptionReports
 from paceline_node.services.records.trim import TrimService
-from paceline_node.services.topics.cluster_view import TopicView
+from paceline_node.services.topics.cluster_view import PartitionView, TopicView
 from paceline_node.services.topics.reassignments import under_way
 from paceline_node.services.topics.topic_service import TopicService
 from paceline_node.services.transactions.producer_ids import ProducerIdService
@@ -103,7 +103,7 @@ class NativeRequests:
         if request.topics is None:
             await self._turns.next()  # never little, and the turn before may be long ago
             topics = [
-                await pace.run(_topic_info(topic))
+                await pace.run(_topic_info(topic, self._topics.leader))
                 async for topic in pace.each(list(self._topics.image.topics.values()))
                 if self._topics.may_see(principal, topic)
             ]
@@ -143,7 +143,7 @@ class NativeRequests:
             return data.TopicInfo(name, code, None, ())
         except (AuthorizationFailed, InvalidTopic) as error:
             return data.TopicInfo(name, error.code, None, ())
-        return await pace.run(_topic_info(topic))
+        return await pace.run(_topic_info(topic, self._topics.leader))
 
     # --- partitions -------------------------------------------------------------------------------
 
@@ -226,16 +226,19 @@ def _refuse_internal(wish: Message) -> None:
         raise PolicyViolation(f"{wish.name}: internal topics cannot be changed")
 
 
-def _topic_info(topic: TopicView) -> Work[data.TopicInfo]:
+def _topic_info(
+    topic: TopicView, leader_of: Callable[[PartitionView], NodeId]
+) -> Work[data.TopicInfo]:
     partitions = []
     for index, (number, partition) in enumerate(sorted(topic.partitions.items())):
         if index % _PARTITIONS_PER_UNIT == 0:
             yield 1
+        leader = leader_of(partition)
         partitions.append(
             data.PartitionInfo(
                 number,
-                ErrorCode.LEADER_NOT_AVAILABLE if partition.leader < 0 else ErrorCode.NONE,
-                partition.leader,
+                ErrorCode.LEADER_NOT_AVAILABLE if leader < 0 else ErrorCode.NONE,
+                leader,
                 partition.leader_epoch,
                 partition.replicas,
                 partition.isr,

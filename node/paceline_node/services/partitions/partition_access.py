@@ -103,4 +103,4 @@ class PartitionAccess:
             registration = self._topics.partition(topic, number)
         except UnknownTopicOrPartition:
             return Refused(error)
-        return Refused(error, registration.leader, registration.leader_epoch)
+        return Refused(error, self._topics.leader(registration), registration.leader_epoch)

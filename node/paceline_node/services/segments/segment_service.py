@@ -138,7 +138,7 @@ class SegmentService:
         """The node that leads, as the metadata here have it; -1: nobody, or no such segment."""
         topic = self._topics.find(place.topic)
         registration = None if topic is None else topic.partitions.get(place.partition)
-        return NO_NODE if registration is None else registration.leader
+        return NO_NODE if registration is None else self._topics.leader(registration)
 
     def leader_address(self, place: SegmentPlace, listener: str) -> str:
         """``host:port`` of the leader's listener; empty when nobody else is known to lead, or the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ from paceline.errors import (
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
-from paceline.types import TOPIC_NAMES, is_internal_topic, is_valid_topic_name
+from paceline.types import NO_NODE, TOPIC_NAMES, NodeId, is_internal_topic, is_valid_topic_name
 from paceline.wire.message import Message
 from paceline.wire.native import admin
 from paceline_node.controller.client import ControllerClient
@@ -23,7 +23,7 @@ from paceline_node.env import Env
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.authorization.admin_permissions import permissions_for
 from paceline_node.services.authorization.authorizer import Authorizer
-from paceline_node.services.topics.cluster_view import TopicView
+from paceline_node.services.topics.cluster_view import PartitionView, TopicView
 from paceline_node.settings.topic_config import ConfigKey, Source, effective
 
 M = TypeVar("M", bound=Message)
@@ -43,14 +43,17 @@ class TopicService:
         access: Authorizer,
         *,
         auto_create: bool,
+        is_cut_off: Callable[[NodeId], bool],
         defaults: Mapping[str, str] | None = None,
     ) -> None:
-        """``defaults``: this node's values for what topics do not set."""
+        """``is_cut_off``: whether a node is this one, without a session; ``defaults``: this node's
+        values for what topics do not set."""
         self._env = env
         self._store = store
         self._controller = controller
         self._access = access
         self._auto_create = auto_create
+        self._is_cut_off = is_cut_off
         self._defaults = defaults or {}
 
     @property
@@ -89,6 +92,12 @@ class TopicService:
                 f"{name}/{partition}: the topic has partitions 0 to {max(topic.partitions)}"
             )
         return found
+
+    def leader(self, partition: PartitionView) -> NodeId:
+        """Where to send clients of a partition: to its leader as the metadata here have it, -1
+        while there is none. Not to this node while it is cut off (replication/DESIGN 4.1): another
+        may lead by now, and this one is the last to hear of it."""
+        return NO_NODE if self._is_cut_off(partition.leader) else partition.leader
 
     def look_up(self, principal: Principal, operation: Operation, name: str) -> TopicImage | None:
         """As :meth:`find`, for ``principal`` to do this to the topic. Raises AuthorizationFailed,
