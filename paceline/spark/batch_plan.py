@@ -9,6 +9,7 @@ from paceline.spark.cluster import Cluster
 from paceline.spark.errors import PacelineDataLoss
 from paceline.spark.facts import Facts
 from paceline.spark.options import BoundKind, SourceOptions
+from paceline.spark.planner import ranges_between
 from paceline.spark.planning import ReadRange, split
 from paceline.types import TopicPartition
 
@@ -18,6 +19,8 @@ LOG = logging.getLogger("paceline.spark")
 def plan(options: SourceOptions) -> list[ReadRange]:
     """The ranges to read. Raises PacelineDataLoss when the start names offsets that are gone,
     OptionError."""
+    if options.between is not None:
+        return ranges_between(options, *options.between)
     cluster = Cluster(options)
     try:
         return cluster.retrying(lambda: _plan(options, cluster))

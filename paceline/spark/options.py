@@ -114,6 +114,7 @@ class SourceOptions:
     start: Bound
     end: Bound
     late_start: bool
+    between: tuple[Mapping[str, Any], Mapping[str, Any]] | None
     fail_on_data_loss: bool
     topic_ids: Mapping[str, str]
     max_offsets: int | None
@@ -205,6 +206,9 @@ def _columns(name: str, text: str) -> tuple[str, ...]:
     return chosen
 
 
+_STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+"""What comes first counts."""
 _WHOLE: Callable[[str, str], int] = values.number
 _COUNT: Callable[[str, str], int] = partial(values.number, least=0)
 _STRATEGY = {"error": False, "latest": True}
@@ -231,6 +235,7 @@ _TABLE = (
     _Option("endingOffsets", Use.BATCH, _bound),
     _Option("endingTimestamp", Use.BATCH, _time),
     _Option("endingOffsetsByTimestamp", Use.BATCH, _times),
+    _Option("between", Use.BATCH, values.two_offsets),
     _Option("failOnDataLoss", Use.READ, values.boolean, True),
     _Option("topicIds", Use.STREAM, values.topic_ids, MappingProxyType({})),
     _Option("maxOffsetsPerTrigger", Use.STREAM, _WHOLE),
@@ -381,6 +386,7 @@ def parse_source(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         start=start,
         end=_end(chosen),
         late_start=chosen["startingOffsetsByTimestampStrategy"],
+        between=_between(chosen),
         fail_on_data_loss=chosen["failOnDataLoss"],
         topic_ids=chosen["topicIds"],
         max_offsets=chosen["maxOffsetsPerTrigger"],
@@ -425,7 +431,7 @@ def _topics(chosen: Chosen) -> Topics:
 
 
 def _start(chosen: Chosen, default: Bound) -> Bound:
-    for name in ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"):
+    for name in _STARTS:
         if (found := chosen[name]) is not None:
             bound: Bound = found
             return bound
@@ -433,13 +439,31 @@ def _start(chosen: Chosen, default: Bound) -> Bound:
 
 
 def _end(chosen: Chosen) -> Bound:
-    for name in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
+    for name in _ENDS:
         if (found := chosen[name]) is not None:
             bound: Bound = found
             if bound == EARLIEST or -2 in bound.places.values():
                 raise OptionError(f"paceline: {name}: an end of earliest (-2) makes no sense")
             return bound
     return LATEST
+
+
+def _between(chosen: Chosen) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+    found: tuple[Mapping[str, Any], Mapping[str, Any]] | None = chosen["between"]
+    if found is not None and (other := chosen.has(*_STARTS, *_ENDS, "view")):
+        raise OptionError(f"paceline: between says what is read; {other[0]} has no place beside it")
+    return found
+
+
+def of_batch(given: Mapping[str, str]) -> dict[str, str]:
+    """Those of a stream's options that a batch query has too, but for where it starts and ends."""
+    bounds = {name.lower() for name in (*_STARTS, *_ENDS)}
+
+    def is_shared(key: str) -> bool:
+        option = _BY_NAME.get(_ALIASES.get(key, key))
+        return option is None or (Use.BATCH in option.use and key not in bounds)
+
+    return {name: text for name, text in given.items() if is_shared(name.lower())}
 
 
 def parse_sink(given: Mapping[str, str]) -> SinkOptions:

@@ -214,25 +214,7 @@ class StreamPlanner:
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ReadRange]:
         """The tasks of a micro-batch. Works from the offsets alone, so that a batch that is
         repeated after a restart reads the same."""
-        if offsets.is_marker(start) or offsets.is_marker(end):
-            return []
-        first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
-        ranges = [
-            ReadRange(
-                at.topic,
-                at.partition,
-                last.start_of(at, first),
-                until,
-                last.ids[at.topic],
-                last.epochs.get(at, -1),
-            )
-            for at, until in last.ends.items()
-        ]
-        return split(
-            ranges,
-            min_partitions=self._options.min_partitions,
-            max_records=self._options.max_records_per_partition,
-        )
+        return ranges_between(self._options, start, end)
 
     def _publish(self, done: StreamOffset) -> None:
         """Tell ``groupId`` how far the query is: Spark asks for the next batch when the former one
@@ -245,6 +227,31 @@ class StreamPlanner:
             LOG.warning("group %s was not told of the progress: %s", self._options.group, error)
         else:
             self._published = done.to_text()
+
+
+def ranges_between(
+    options: SourceOptions, start: Mapping[str, Any], end: Mapping[str, Any]
+) -> list[ReadRange]:
+    """The tasks that read what lies between two offsets of a streaming query."""
+    if offsets.is_marker(start) or offsets.is_marker(end):
+        return []
+    first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
+    ranges = [
+        ReadRange(
+            at.topic,
+            at.partition,
+            last.start_of(at, first),
+            until,
+            last.ids[at.topic],
+            last.epochs.get(at, -1),
+        )
+        for at, until in last.ends.items()
+    ]
+    return split(
+        ranges,
+        min_partitions=options.min_partitions,
+        max_records=options.max_records_per_partition,
+    )
 
 
 def _offset(facts: Facts, ends: Mapping[TopicPartition, int]) -> StreamOffset:

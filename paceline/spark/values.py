@@ -120,6 +120,17 @@ def topic_ids(name: str, text: str) -> dict[str, str]:
     return found
 
 
+def two_offsets(name: str, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """``[START, END]``: offsets of a streaming query."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise OptionError(f"paceline: {name}={text!r}: not JSON: {error}") from None
+    if not isinstance(found, list) or [type(each) for each in found] != [dict, dict]:
+        raise OptionError(f"paceline: {name}={text!r}: expected a JSON list of two offsets")
+    return found[0], found[1]
+
+
 def _is_partition(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 

@@ -24,6 +24,9 @@ __all__ = ["pytest_runtest_makereport"]
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Little of what runs once or twice is worth compiling by Java's second compiler. Both cores have
 other things to do than collecting garbage."""
+HANGS_S = 900
+"""No test takes so long, nor the start of Spark and of the cluster before the first one: on two
+cores with fifteen others at work that alone took 150 s, and a first job as long again."""
 CHECKS = ("log.retention_check_ms=100", "log.compaction_check_ms=200")
 
 
@@ -31,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(HANGS_S))
 
 
 @pytest.fixture(scope="session")

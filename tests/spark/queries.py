@@ -110,12 +110,17 @@ class Query:
         return [json.loads((folder / str(n)).read_text().splitlines()[-1]) for n in numbers]
 
     def forget_last_commit(self) -> int:
-        """As after a crash between the sink and Spark's commit log; the batch's number."""
-        commits = self.checkpoint / "commits"
-        last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
-        (commits / str(last)).unlink()
-        (commits / f".{last}.crc").unlink(missing_ok=True)
-        return last
+        """Of its checkpoint."""
+        return forget_last_commit(self.checkpoint)
+
+
+def forget_last_commit(checkpoint: Path) -> int:
+    """As after a crash between the sink and Spark's commit log; the batch's number."""
+    commits = checkpoint / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+    return last
 
 
 class Job:

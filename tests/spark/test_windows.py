@@ -16,9 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from paceline.client import Position
+from paceline.errors import ConfigurationError
 from paceline.spark.jobs.report import JobExit
 from tests.e2e.cluster import wait_until
-from tests.spark.queries import Job, Topics
+from tests.spark.queries import Job, Topics, forget_last_commit
 
 BASE = 1_700_000_000_000 // 60_000 * 60_000
 MINUTE = 60_000
@@ -125,6 +126,48 @@ def early_windows(job: Job, topics: Topics, source: str, base: Path) -> dict[tup
     }
     assert len(versions) > len(last), "a window that grew was written again"
     return last
+
+
+@pytest.mark.usefixtures("spark")
+def test_each_record_is_in_a_window_or_a_dead_letter(
+    job: Job, topics: Topics, tmp_path: Path
+) -> None:
+    """Each judged by a clock of its own what is too far ahead: some records were in neither, or in
+    both. A batch that is done again after a crash, at any step, is judged as it was."""
+    source, dead = topics.make(partitions=1), topics.make("dead", 1)
+    target = f"{source}-out"
+    now_ms = time.time_ns() // 1_000_000
+    # One a millisecond: one of them is exactly as far ahead as it may be. Fewer for busy machines.
+    ahead = (*range(60_000, 70_000), *range(70_000, 660_000, 200))
+    values = [json.dumps({"at": now_ms + each}) for each in (0, *ahead)]
+    count = len(values)
+    topics.write(source, values, partition=0)
+
+    def windows(max_ahead: str) -> tuple[JobExit, str]:
+        code, report = job(
+            *("windows", "--topics", source, "--to", target, "--time", "$.at", "--early"),
+            *("--dead-letter", dead, "--max-ahead", max_ahead, "--max-restarts", 0),
+            *("--option", f"startingOffsets={json.dumps({source: {'0': 0}})}"),
+            *("--checkpoint", tmp_path / "c", *FEW_STORES),
+        )
+        return JobExit(code), " ".join(report["errors"])
+
+    def counted() -> int:
+        versions = map(json.loads, topics.read(target))
+        return sum({each["window_start"]: each["count"] for each in versions}.values())
+
+    code, told = windows("1m")
+    assert (code, told) == (JobExit.FAILED, f"BadRow: {target}: no such topic")
+    left_out = topics.read(dead)
+    assert 0 < len(left_out) < count, "it ended between the two"
+    with pytest.raises(ConfigurationError, match=r"batch 0 was begun .*: max-ahead was 1 min"):
+        windows("2m")
+    topics.client.admin.create_topic(target, partitions=1)
+    for _ in range(2):
+        assert windows("1m") == (JobExit.DONE, "")
+        assert topics.read(dead) == left_out
+        assert counted() == count - len(left_out)
+        assert forget_last_commit(tmp_path / "c" / "windows") >= 0
 
 
 @contextmanager

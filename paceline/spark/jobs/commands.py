@@ -26,7 +26,7 @@ from paceline.spark.jobs.options import (
 from paceline.spark.jobs.report import JobExit, Report
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 SHOWN_FINDINGS = 20
@@ -295,7 +295,8 @@ def windows(
     is given. Times are milliseconds, or text that is UTC unless it says otherwise.
     """
     from paceline.spark.jobs import windowing
-    from paceline.spark.jobs.purpose import keep_purpose
+    from paceline.spark.jobs.dead_letters import DeadLetters
+    from paceline.spark.jobs.purpose import keep_choices, keep_purpose
     from paceline.spark.jobs.running import Runner
     from paceline.spark.places import below
 
@@ -304,33 +305,31 @@ def windows(
     )
     _require(bootstrap, topics, source_options)
     keep_purpose(checkpoint, "windows", {**wanted.purpose(), "to": target, "early": early})
+    settings = {**windowing.SETTINGS, **(windowing.ROCKSDB if state == "rocksdb" else {}), **conf}
+    choices = {**wanted.choices(settings), "dead-letter": dead_letter}
+    keep_choices(checkpoint, "windows", choices)
     report = Report("windows", report_path, topics=topics, to=target, early=early)
-    kept = windowing.ROCKSDB if state == "rocksdb" else {}
-
-    def rows() -> DataFrame:
-        spark = _session("windows", master, {**windowing.SETTINGS, **kept, **conf})
-        given = {
-            "paceline.bootstrap.servers": bootstrap,
-            "subscribe": topics,
-            "startingOffsets": "earliest",
-            **source_options,
-        }
-        return windowing.decoded(
-            spark.readStream.format("paceline").options(**given).load(), wanted
-        )
-
-    def output(name: str, topic: str) -> windowing.Output:
-        place = below(checkpoint, name)
-        return windowing.Output(f"paceline-{name}", bootstrap, topic, place, trigger)
+    output = windowing.Output(
+        "paceline-windows", bootstrap, target, below(checkpoint, "windows"), trigger
+    )
+    source = {
+        "paceline.bootstrap.servers": bootstrap,
+        "subscribe": topics,
+        "startingOffsets": "earliest",
+        **source_options,
+    }
+    dead = None
+    if dead_letter:
+        dead = DeadLetters(source, wanted, {**output.options, "topic": dead_letter})
 
     def start() -> list[StreamingQuery]:
-        read = rows()
-        begin = windowing.start_early if early else windowing.start
-        queries = [begin(windowing.windowed(read, wanted), output("windows", target))]
-        if dead_letter:
-            bad = windowing.bad_rows(read, wanted)
-            queries.append(windowing.start(bad, output("bad", dead_letter)))
-        return queries
+        spark = _session("windows", master, settings)
+        records = spark.readStream.format("paceline").options(**source).load()
+        rows = windowing.windowed(records, wanted)
+        if early or dead is not None:
+            mode: windowing.OutputMode = "update" if early else "append"
+            return [windowing.start_batches(rows, output, mode, dead)]
+        return [windowing.start(rows, output)]
 
     runner = Runner(report, max_restarts=max_restarts)
     return _end(report, runner.run(start))

@@ -24,6 +24,8 @@ POLL_S = 0.5
 FIRST_PAUSE_S, LAST_PAUSE_S = 5.0, 60.0
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _LOSS = re.compile(r"PacelineDataLoss: (.*)")
+_REASON = re.compile(r"^ *paceline(?:\.\w+)*\.(\w+: .+)$", re.MULTILINE)
+"""What ended a Python process of Spark's, below its stack. Others' stacks may follow."""
 
 
 class Runner:
@@ -154,8 +156,8 @@ class Runner:
 
 def fail(report: Report, error: Exception) -> JobExit:
     """Put what a query failed with into the report. Gives what the job ends with, if it ends."""
-    lost = _LOSS.search(str(error))
-    report.errors.append(lost[1] if lost else str(error)[:2000])
+    lost, said = _LOSS.search(str(error)), _REASON.search(str(error))
+    report.errors.append(lost[1] if lost else said[1] if said else str(error)[:2000])
     return JobExit.DATA_LOSS if lost else JobExit.FAILED
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from paceline.spark.arrow import FIRST_MS, LAST_MS
 from paceline.spark.errors import OptionError
-from paceline.spark.sink_ids import last_planned
+from paceline.spark.micro_batch import MicroBatch
 from paceline.values import dataclass
 
 if TYPE_CHECKING:
@@ -25,9 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from paceline.spark.jobs.dead_letters import DeadLetters
+
+OutputMode = Literal["append", "update"]
+
 RECORD = "record"
 HEADER = "paceline.window"
-SETTINGS = {"spark.sql.shuffle.partitions": "4", "spark.sql.session.timeZone": "UTC"}
+ZONE = "spark.sql.session.timeZone"
+SETTINGS = {"spark.sql.shuffle.partitions": "4", ZONE: "UTC"}
 """Of the session, unless the user says otherwise."""
 ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -116,10 +121,15 @@ class Windows:
             "agg": [f"{each.function}:{each.path}" for each in self.aggregates],
         }
 
+    def choices(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """What must not change while a batch is under way, else it would be judged in two ways.
+        ``settings``: the session's."""
+        return {"max-ahead": self.max_ahead, ZONE: settings[ZONE]}
 
-def decoded(records: DataFrame, wanted: Windows) -> DataFrame:
+
+def decoded(records: DataFrame, wanted: Windows, clock: Column) -> DataFrame:
     """Records with ``time`` and ``group``, and ``problem``: why no window can take this one, or
-    null."""
+    null. ``clock``: what the time is."""
     text = F.col("value").cast("string")
     rows = records.withColumn("text", F.when(F.is_valid_utf8(text), text))
     group = F.coalesce(F.col("key").cast("string"), F.lit(""))
@@ -127,7 +137,7 @@ def decoded(records: DataFrame, wanted: Windows) -> DataFrame:
         group = F.get_json_object("text", wanted.key)
     time = F.col("timestamp") if wanted.time == RECORD else _time_at(wanted.time)
     rows = rows.withColumn("time", time).withColumn("group", group)
-    return rows.withColumn("problem", _problem(wanted))
+    return rows.withColumn("problem", _problem(wanted, clock))
 
 
 def _time_at(path: str) -> Column:
@@ -140,8 +150,8 @@ def _time_at(path: str) -> Column:
     return F.coalesce(F.timestamp_millis(millis), F.when(is_named, parsed))
 
 
-def _problem(wanted: Windows) -> Column:
-    latest = F.current_timestamp() + F.expr(f"interval {wanted.max_ahead}")
+def _problem(wanted: Windows, clock: Column) -> Column:
+    latest = clock + F.expr(f"interval {wanted.max_ahead}")
     found = F.when(F.col("time").isNull(), F.lit(f"no time at {wanted.time}"))
     found = found.when(F.col("time") > latest, F.lit(f"time at {wanted.time} is too far ahead"))
     found = found.when(F.col("group").isNull(), F.lit(f"no key at {wanted.key}"))
@@ -151,9 +161,10 @@ def _problem(wanted: Windows) -> Column:
     return found
 
 
-def windowed(rows: DataFrame, wanted: Windows) -> DataFrame:
-    """The records to write: key, value (JSON) and headers, one for each group and window."""
-    good = rows.where("problem is null")
+def windowed(records: DataFrame, wanted: Windows) -> DataFrame:
+    """The records to write: key, value (JSON) and headers, one for each group and window. In a
+    stream it is the clock of each micro-batch that judges."""
+    good = decoded(records, wanted, F.current_timestamp()).where("problem is null")
     span = F.window("time", wanted.window, wanted.slide or None)
     found = (
         good.withWatermark("time", wanted.watermark)
@@ -172,20 +183,6 @@ def windowed(rows: DataFrame, wanted: Windows) -> DataFrame:
         F.to_json(F.struct(*fields)).cast("binary").alias("value"),
         F.array(F.struct(F.lit(HEADER).alias("key"), start.alias("value"))).alias("headers"),
     )
-
-
-def bad_rows(rows: DataFrame, wanted: Windows) -> DataFrame:
-    """Records that no window can take, for a dead-letter topic."""
-    places = (F.col("partition").cast("string"), F.col("offset").cast("string"))
-    origin = F.concat_ws("/", "topic", *places)
-    headers = F.array(
-        F.struct(
-            F.lit("paceline.error").alias("key"), F.col("problem").cast("binary").alias("value")
-        ),
-        F.struct(F.lit("paceline.origin").alias("key"), origin.cast("binary").alias("value")),
-    )
-    bad = rows.where("problem is not null")
-    return bad.select("key", "value", headers.alias("headers"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,18 +216,27 @@ def start(rows: DataFrame, output: Output) -> StreamingQuery:
     return output.start(writer.options(**output.options))
 
 
-def start_early(rows: DataFrame, output: Output) -> StreamingQuery:
-    """Write each micro-batch's changed windows, once each (DESIGN 2.5: Spark has no update mode
-    for sinks like ours)."""
+def start_batches(
+    rows: DataFrame, output: Output, mode: OutputMode, dead: DeadLetters | None
+) -> StreamingQuery:
+    """Write each micro-batch's rows, once, in a write of its own, and its dead letters before them:
+    with ``update`` the windows that it has changed (DESIGN 2.5: Spark has no such mode for sinks
+    like ours), with ``append`` those that it has closed."""
     query_id: Future[str] = Future()
 
-    def write(frame: DataFrame, batch: int) -> None:
-        named = {"txnAppId": query_id.result(), "txnVersion": str(batch)}
-        if (planned := last_planned(output.checkpoint).get(batch)) is not None:
-            named["txnPlannedMs"] = str(planned)
+    def write(frame: DataFrame, number: int) -> None:
+        name, spark = query_id.result(), frame.sparkSession
+        batch = MicroBatch.planned(spark, output.checkpoint, number)
+        if dead is not None:
+            dead.write(spark, batch, name)
+        named = {
+            "txnAppId": name,
+            "txnVersion": str(number),
+            "txnPlannedMs": str(batch.clock_ms),
+        }
         frame.write.format("paceline").options(**output.options, **named).mode("append").save()
 
-    query = output.start(rows.writeStream.foreachBatch(write).outputMode("update"))
+    query = output.start(rows.writeStream.foreachBatch(write).outputMode(mode))
     # The first batch may be there before this line: it waits for its name.
     query_id.set_result(str(query.id))
     return query

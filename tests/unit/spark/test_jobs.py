@@ -21,6 +21,8 @@ from paceline.spark.errors import OptionError
 from paceline.spark.jobs import archiving
 from paceline.spark.jobs.options import interval
 from paceline.spark.jobs.page import bars, page
+from paceline.spark.jobs.report import JobExit, Report
+from paceline.spark.jobs.running import fail
 from paceline.spark.jobs.windowing import Aggregate, parse_aggregates
 from tests.unit.spark.test_archive import AT, HOUR_MS, archive, read_back, rows
 
@@ -34,6 +36,18 @@ def test_aggregates() -> None:
     for bad in ("median:$.x", "sum", "count:$.x", ""):
         with pytest.raises(OptionError, match="expected count"):
             parse_aggregates(bad)
+
+
+def test_what_a_task_failed_with_is_told_without_its_stack() -> None:
+    stack = (
+        "An error occurred in the user provided function.\n"
+        '  File "sink.py", line 92, in write\n'
+        "paceline.spark.rows.BadRow: out: no such topic\n SQLSTATE: 38000\n\tat org.apache.spark"
+    )
+    report = Report("windows", None)
+    assert fail(report, RuntimeError(stack)) is JobExit.FAILED
+    assert fail(report, RuntimeError("out of memory")) is JobExit.FAILED
+    assert report.errors == ["BadRow: out: no such topic", "out of memory"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from paceline.spark.options import (
     Bound,
     BoundKind,
     Guarantee,
+    of_batch,
     parse_sink,
     parse_source,
 )
@@ -67,6 +68,10 @@ def test_names_are_taken_in_any_case_and_with_kafkas_prefix() -> None:
         ({"columns": "key,colour"}, "'colour' is none of"),
         ({"isolationLevel": "dirty"}, "read_committed, read_uncommitted"),
         ({"failOnDataLoss": "yes"}, "true or false"),
+        ({"between": '{"orders": {"0": 1}}'}, "JSON list of two offsets"),
+        ({"between": "[{}, 1]"}, "JSON list of two offsets"),
+        ({"between": "[{}"}, "not JSON"),
+        ({"between": "[{}, {}]", "endingOffsets": "latest"}, "endingOffsets has no place beside"),
         ({"assign": '{"orders": []}', "subscribe": ""}, "expected topic names"),
     ],
 )
@@ -110,6 +115,17 @@ def test_only_plain_numbers_make_a_start_explicit() -> None:
     assert source(startingOffsets='{"orders":{"0":3}}').start.is_explicit
     assert not source(startingOffsets='{"orders":{"0":-2}}').start.is_explicit
     assert not EARLIEST.is_explicit
+
+
+def test_of_a_streams_options_a_batch_takes_those_that_bound_nothing() -> None:
+    stream = {
+        **BASE,
+        "STARTINGOFFSETS": "latest",
+        "maxOffsetsPerTrigger": "5",
+        "kafka.group": "g",
+        "failOnDataLoss": "false",
+    }
+    assert of_batch(stream) == {**BASE, "kafka.group": "g", "failOnDataLoss": "false"}
 
 
 def test_minimum_above_maximum_is_refused() -> None:

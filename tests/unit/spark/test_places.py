@@ -8,7 +8,7 @@ import pytest
 
 from paceline.spark.archive import ArchiveDataSource
 from paceline.spark.errors import OptionError
-from paceline.spark.jobs.purpose import is_begun, keep_purpose
+from paceline.spark.jobs.purpose import is_begun, keep_choices, keep_purpose
 from paceline.spark.places import below, local_path
 from paceline.spark.sink_ids import query_of
 
@@ -61,3 +61,17 @@ def test_a_checkpoint_is_for_one_purpose(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="job was restore, is now archive"):
         keep_purpose(place, "archive", {})
     keep_purpose("s3a://bucket/ck", "restore", {})
+
+
+def test_a_batch_that_is_under_way_keeps_its_choices(tmp_path: Path) -> None:
+    place, query = f"file://{tmp_path}/ck", tmp_path / "ck" / "windows"
+    for folder in ("offsets", "commits"):
+        (query / folder).mkdir(parents=True)
+    keep_choices(place, "windows", {"max-ahead": "1 days"})
+    (query / "offsets" / "0").write_text('v1\n{"batchTimestampMs": 1}\n{}\n')
+    keep_choices(place, "windows", {"max-ahead": "1 days"})
+    with pytest.raises(OptionError, match=r"batch 0 .*: max-ahead was 1 days, is now 2 days"):
+        keep_choices(place, "windows", {"max-ahead": "2 days"})
+    (query / "commits" / "0").touch()
+    keep_choices(place, "windows", {"max-ahead": "2 days"})
+    keep_choices("s3a://bucket/ck", "windows", {})
