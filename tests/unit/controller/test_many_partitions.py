@@ -29,15 +29,22 @@ from paceline.wire.native.admin import (
 )
 from paceline.wire.peer.control import HeartbeatRequest, PartitionRef, ReportDamagedRequest
 from paceline_node.controller import request_handlers, service
-from paceline_node.controller.context import MAX_BATCH_RECORDS, MAX_STEP_RECORDS
+from paceline_node.controller.context import MAX_STEP_RECORDS
 from paceline_node.controller.metadata_records import PartitionRegistration, decode_record
 from tests.unit.controller.invariants import check_image
 from tests.unit.controller.memory_quorum import settle
 from tests.unit.controller.test_service import Node, running
 
-COUNT = MAX_BATCH_RECORDS + 2
+ENTRY = 1_000
+"""Records that one entry may hold here: a tenth of what it may else, for the rules are the same."""
+COUNT = 2 * ENTRY + 2
 STEP = 2_000
 """Partitions that one request may add."""
+
+
+@pytest.fixture(autouse=True)
+def _small_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MAX_BATCH_RECORDS", ENTRY)
 
 
 @asynccontextmanager
@@ -177,11 +184,8 @@ async def test_an_operator_fences_sets_roles_elects_moves_and_deletes() -> None:
         assert partitions(node) == []
 
 
-async def test_the_next_controller_finishes_what_was_begun(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_next_controller_finishes_what_was_begun() -> None:
     async with crowded() as node:
-        monkeypatch.setattr(service, "MAX_BATCH_RECORDS", 1_000)
         for message in (
             AlterTopic("wide", {"min.insync.replicas": "3"}),
             FenceBroker(NodeId(0), True),

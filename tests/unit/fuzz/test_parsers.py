@@ -11,7 +11,7 @@ from paceline.errors import CorruptMessage
 from tests.fuzz.engine import MIB, Target, fuzz, input_of
 from tests.fuzz.targets import TARGETS
 
-INPUTS = 200
+INPUTS = 100
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -198,7 +198,7 @@ class Consumers(RuleBasedStateMachine):
 
 
 TestConsumers = Consumers.TestCase
-TestConsumers.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestConsumers.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
 Patch = AbstractContextManager[object]

@@ -359,7 +359,7 @@ class KafkaMachine(RuleBasedStateMachine):
 
 
 TestKafkaMachine = KafkaMachine.TestCase
-TestKafkaMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestKafkaMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
 class SmallSteps(KafkaMachine):
@@ -377,7 +377,7 @@ class SmallSteps(KafkaMachine):
 
 
 TestSmallSteps = SmallSteps.TestCase
-TestSmallSteps.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSmallSteps.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
 Patch = AbstractContextManager[object]
@@ -478,11 +478,11 @@ def sessions_end_early() -> Patch:
     [
         a_round_keeps_the_generation,
         a_member_is_told_what_another_reads,
-        commits_of_any_generation_count,
+        pytest.param(commits_of_any_generation_count, marks=pytest.mark.slow),
         any_generation_keeps_a_session,
-        assignments_of_any_generation_count,
-        who_was_removed_goes_on,
-        a_static_member_is_not_fenced_by_its_successor,
+        pytest.param(assignments_of_any_generation_count, marks=pytest.mark.slow),
+        pytest.param(who_was_removed_goes_on, marks=pytest.mark.slow),
+        pytest.param(a_static_member_is_not_fenced_by_its_successor, marks=pytest.mark.slow),
         a_round_waits_for_nobody,
         sessions_end_early,
     ],

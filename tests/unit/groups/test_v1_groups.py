@@ -286,7 +286,7 @@ class V1Machine(RuleBasedStateMachine):
 
 
 TestV1Machine = V1Machine.TestCase
-TestV1Machine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestV1Machine.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 
 
 Patch = AbstractContextManager[object]

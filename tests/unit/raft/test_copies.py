@@ -116,21 +116,22 @@ async def test_a_rotten_or_torn_file() -> None:
     ) -> list[bytes | None]:
         found: list[bytes | None] = [b"", bytes(len(content))]
         size = len(content)
-        places = {0, size // 2, size - 1, *(rng.randrange(size) for _ in range(3))}
+        places = {0, size // 2, size - 1, *(rng.randrange(size) for _ in range(1))}
         for place in places:
             changed = bytearray(content)
             changed[place] ^= 1 << rng.randrange(8)
             found += [bytes(changed), content[:place]]
         return found
 
-    assert await each_fault(spoiled) > 100
+    assert await each_fault(spoiled) > 70
 
 
 async def test_a_file_as_it_was_some_time_ago() -> None:
     def aged(
         disk: MemoryDisk, name: str, content: bytes, states: list[dict[str, bytes]]
     ) -> list[bytes | None]:
-        return [state[name] for state in states if name in state]
+        # One file is mostly the same in two states that follow each other.
+        return list(dict.fromkeys(state[name] for state in states if name in state))
 
     assert await each_fault(aged) > 30
 

@@ -264,7 +264,8 @@ def answers_before_storing() -> Patch:
     [
         (two_votes_in_a_term, 60),
         (conflicting_entries_are_kept, 60),
-        (unsynced_entries_count, 30),  # sooner found in more lives than in longer ones
+        # Sooner found in more lives than in longer ones.
+        pytest.param(unsynced_entries_count, 30, marks=pytest.mark.slow),
         (shorter_logs_get_votes, 60),
         (answers_before_storing, 60),
     ],

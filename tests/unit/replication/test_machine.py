@@ -313,7 +313,7 @@ class ReplicationMachine(RuleBasedStateMachine):
 
 
 ReplicationMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=60, deadline=None
+    max_examples=50, stateful_step_count=60, deadline=None
 )
 TestReplication = ReplicationMachine.TestCase
 

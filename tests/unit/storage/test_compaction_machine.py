@@ -226,7 +226,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
 
 TestCompactedLog = CompactedLogMachine.TestCase
 TestCompactedLog.settings = settings(
-    max_examples=int(os.environ.get("PACELINE_SEEDS", "60")),
+    max_examples=int(os.environ.get("PACELINE_SEEDS", "30")),
     stateful_step_count=40,
     deadline=None,
 )

@@ -362,7 +362,7 @@ def epoch_of(kept: Kept) -> int:
 
 TestLogMachine = LogMachine.TestCase
 TestLogMachine.settings = settings(
-    max_examples=int(os.environ.get("PACELINE_SEEDS", "100")),
+    max_examples=int(os.environ.get("PACELINE_SEEDS", "50")),
     stateful_step_count=40,
     deadline=None,
 )

@@ -398,7 +398,9 @@ class Story:
         return values
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 30))]
+)
 async def test_whatever_is_written_the_committed_values_stay(seed: int) -> None:
     """Transactions that overlap, tombstones, compactions and markers that go, restarts: readers
     of committed records, on this replica and on one that fetches the log, know the same."""

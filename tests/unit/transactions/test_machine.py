@@ -161,5 +161,5 @@ class Lives(RuleBasedStateMachine):
             assert self.desk.engine.next_alarm() <= self.desk.time + 60.001
 
 
-Lives.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Lives.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestLives = Lives.TestCase

@@ -16,7 +16,7 @@ from paceline_node.transactions.records import State
 from tests.unit.groups.test_large_groups import lines_of
 from tests.unit.transactions.desk import P0, Desk
 
-FEW, MANY = 2000, 8000
+FEW, MANY = 2000, 4000
 DAY_S = 24 * 3600.0
 
 
