@@ -347,6 +347,7 @@ MUTANTS: Sequence[NodeMutant] = (
         _patch(force_quorum, "_records", _without_new_ids),
         seed=66,
         foreign_clients=True,
+        found_elsewhere=True,
     ),
     NodeMutant(
         "files are whosesoever",
@@ -357,7 +358,13 @@ MUTANTS: Sequence[NodeMutant] = (
         rare=True,
     ),
     NodeMutant("unreadable bytes end the node", UNREADABLE, _unreadable_bytes_end_it, seed=3),
-    NodeMutant("want of descriptors ends it", DESCRIPTORS, _want_of_descriptors_ends_it, seed=0),
+    NodeMutant(
+        "want of descriptors ends it",
+        DESCRIPTORS,
+        _want_of_descriptors_ends_it,
+        seed=0,
+        found_elsewhere=True,
+    ),
     NodeMutant(
         "offsets belong to names",
         FORGETFUL,
@@ -379,6 +386,7 @@ MUTANTS: Sequence[NodeMutant] = (
         _patch(Replica, "begin_anew", _begin_without_memory),
         seed=1,
         foreign_clients=True,
+        found_elsewhere=True,
     ),
     NodeMutant(
         "versions are those of the events left",

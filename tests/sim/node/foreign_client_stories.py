@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from unittest import mock
 
+import pytest
 import trio
 
 from paceline_cluster.checker import events
@@ -24,13 +25,19 @@ from tests.sim.node.story import SESSION_S, Script, Story, find, plan_of
 class ForeignClientMutant:
     """A wrong version of a rule, and the story that shows it. ``sign`` is in what is said of it;
     empty where more than one thing goes wrong. ``seed`` is the first one that was found to show it;
-    after a change it may be another one of those behind it."""
+    after a change it may be another one of those behind it. ``slow``: another protocol's mutant, or
+    one of whole nodes, tells the same story in the tiers."""
 
     name: str
     patch: Patch
     script: Script
     sign: str
     seed: int = 1
+    slow: bool = False
+
+    @property
+    def parameter(self) -> object:
+        return pytest.param(self, id=self.name, marks=[pytest.mark.slow] if self.slow else [])
 
 
 def plan(client: ForeignClient, *, partitions: int = 1) -> Plan:

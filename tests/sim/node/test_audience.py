@@ -76,10 +76,18 @@ def _set(target: object, name: str, value: Any) -> Callable[[], AbstractContextM
 @pytest.mark.parametrize(
     ("away", "sign"),
     [
-        (_set(Answers, "go_on", _the_rest_is_forgotten), "all have seats"),
-        (_set(kafka_group, "_synced", _what_the_next_one_has), "was dealt"),
+        pytest.param(
+            _set(Answers, "go_on", _the_rest_is_forgotten),
+            "all have seats",
+            id="who waits long is forgotten",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            _set(kafka_group, "_synced", _what_the_next_one_has),
+            "was dealt",
+            id="another's seat is told",
+        ),
     ],
-    ids=["who waits long is forgotten", "another's seat is told"],
 )
 def test_mutant_is_found(away: Callable[[], AbstractContextManager[object]], sign: str) -> None:
     with away():

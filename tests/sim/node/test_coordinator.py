@@ -85,10 +85,11 @@ FOUND = (
         all_of(*[depose_coordinator(coordinator_key(GROUP))] * 2),
         "",
         seed=2,
+        slow=True,
     ),
 )
 
 
-@pytest.mark.parametrize("mutant", FOUND, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [mutant.parameter for mutant in FOUND])
 def test_mutant_is_found(mutant: ForeignClientMutant) -> None:
     check_found(mutant, plan(ForeignClient.COORDINATOR, partitions=PARTITIONS))

@@ -103,8 +103,16 @@ FOUND = (
         depose,
         "",
         seed=5,
+        slow=True,
     ),
-    ForeignClientMutant("reads go to the log end", readable_to_the_log_end, depose, "", seed=2),
+    ForeignClientMutant(
+        "reads go to the log end",
+        readable_to_the_log_end,
+        depose,
+        "",
+        seed=2,
+        slow=True,
+    ),
     ForeignClientMutant(
         "no generation is looked at",
         _no_generation_is_looked_at,
@@ -116,10 +124,11 @@ FOUND = (
         _set(MachineReplica, "uncommitted", lambda *_: None),
         depose_coordinator(cursus_key(GROUP, TOPIC)),
         "",
+        slow=True,
     ),
 )
 
 
-@pytest.mark.parametrize("mutant", FOUND, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [mutant.parameter for mutant in FOUND])
 def test_mutant_is_found(mutant: ForeignClientMutant) -> None:
     check_found(mutant, plan(ForeignClient.CURSUS, partitions=PARTITIONS))

@@ -71,6 +71,7 @@ def test_row_18_disk_full_on_the_leader() -> None:
     play(script)
 
 
+@pytest.mark.slow
 def test_row_19_slow_disk_on_the_leader() -> None:
     async def script(story: Story) -> None:
         leader = story.leader
@@ -83,6 +84,7 @@ def test_row_19_slow_disk_on_the_leader() -> None:
     play(script)
 
 
+@pytest.mark.slow
 def test_row_20_failed_sync() -> None:
     async def script(story: Story) -> None:
         leader = story.leader
@@ -110,6 +112,7 @@ def rot(story: Story, machine: Machine) -> None:
     machine.disk.overwrite(path, bytes(content))
 
 
+@pytest.mark.slow
 def test_row_21_rot_on_a_follower_is_repaired_once_it_is_read() -> None:
     """It is found when it leads and a reader asks for it; what readers get is whole."""
 
@@ -140,6 +143,7 @@ def test_row_22_rot_on_the_leader_under_the_high_watermark() -> None:
     play(script)
 
 
+@pytest.mark.slow
 def test_row_27_node_wiped() -> None:
     async def script(story: Story) -> None:
         node = story.followers[0]
@@ -202,6 +206,7 @@ def test_row_29_two_of_three_wiped_at_once() -> None:
     play(script, plan_of(nodes=5, partitions=3))
 
 
+@pytest.mark.slow
 def test_row_34_voter_disk_lost() -> None:
     """It is no voter with its new disk until the quorum has replaced the old one."""
 
@@ -226,6 +231,7 @@ def test_row_34_voter_disk_lost() -> None:
     play(script)
 
 
+@pytest.mark.slow
 def test_an_emptied_node_answers_a_leader_that_old_metadata_does_not_name() -> None:
     """What it is sent first is the oldest snapshot, and who leads now was no member then."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 
 from paceline.types import NO_NODE
@@ -54,6 +55,7 @@ def test_row_03_all_killed_at_once() -> None:
     play(script)
 
 
+@pytest.mark.slow
 def test_row_12_leader_suspended_for_long_wakes_as_a_zombie() -> None:
     async def script(story: Story) -> None:
         leader = story.leader
@@ -96,6 +98,7 @@ def test_row_14_controller_suspended() -> None:
     play(script)
 
 
+@pytest.mark.slow
 def test_row_15_wall_clock_jumps() -> None:
     async def script(story: Story) -> None:
         elections = story.run.oracle.metadata.elections
@@ -134,6 +137,7 @@ def test_row_32_rolling_restart_without_waiting() -> None:
     play(script, plan_of(partitions=3, writers=2))
 
 
+@pytest.mark.slow
 def test_row_33_metadata_majority_lost() -> None:
     """Leaders go on for a session, then fence themselves: nothing is acknowledged until voters are
     back."""

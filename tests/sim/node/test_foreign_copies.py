@@ -60,6 +60,7 @@ def test_offsets_of_aborted_transactions_of_kafka_that_are_kept_are_found() -> N
         find(some_copies, plan(ForeignClient.KAFKA), "EOS at ")
 
 
+@pytest.mark.slow
 def test_offsets_of_kafka_that_are_told_although_they_may_move_are_found() -> None:
     pending = mock.patch.object(TransactionalOffsets, "is_pending", return_value=False)
     with pending, long_at_work():

@@ -387,7 +387,19 @@ RULES = (
     Rule(a_send_while_the_commit_waits, TransactionalProducer, "_check_open", lambda self: None),
     Rule(a_commit_that_seems_lost, TransactionalProducer, "_abandon", _never_looks),
 )
-each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.act.__name__)
+FIRST = (a_dead_partition, a_slow_callback, a_quiet_reader, a_commit_that_seems_lost)
+"""Integration tests tell the stories of the others, too: they are slow here."""
+each_rule = pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param(
+            rule,
+            id=rule.act.__name__,
+            marks=[] if rule.act in FIRST else [pytest.mark.slow],
+        )
+        for rule in RULES
+    ],
+)
 
 
 @each_rule

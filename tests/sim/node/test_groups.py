@@ -59,6 +59,7 @@ def test_commits_outlive_coordinators_that_are_cut_off() -> None:
     play(isolate_each, plan())
 
 
+@pytest.mark.slow
 def test_commits_outlive_coordinators_that_are_killed() -> None:
     play(kill_each, plan())
 

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.timeout(120)
 _CHECKPOINTS_S = 1.5
 """Longer than ``log.checkpoint_ms`` of the simulated clusters."""
 KINDS = ("incarnation", "recovery.ckpt", "hw.ckpt", "logstart.ckpt", "hardstate", "meta.json")
+FIRST = ("incarnation", "hw.ckpt", "hardstate")
+"""What a start, a partition and the quorum believe; the others are slow."""
 
 
 def path_of(machine: Machine, kind: str) -> str:
@@ -45,7 +47,10 @@ def hurt(machine: Machine, path: str, how: str) -> None:
             disk.make_unreadable(path, 0, len(disk.content(path)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[] if kind in FIRST else [pytest.mark.slow]) for kind in KINDS],
+)
 def test_a_node_comes_back_without_a_small_file(kind: str) -> None:
     async def once(story: Story, how: str) -> None:
         follower = next(each for each in story.followers if each is not story.controller)

@@ -81,25 +81,32 @@ FOUND = (
         _set(appends_module, "judge", lambda *_: NEW),
         reset,
         "stored twice",
+        slow=True,
     ),
     ForeignClientMutant(
-        "reads go to the log end", readable_to_the_log_end, all_of(depose, depose, depose), ""
+        "reads go to the log end",
+        readable_to_the_log_end,
+        all_of(depose, depose, depose),
+        "",
+        slow=True,
     ),
     ForeignClientMutant(
         "commits of any generation count",
         _any_generation_commits,
         share,
         "commit of an old generation",
+        slow=True,
     ),
     ForeignClientMutant(
         "groups answer before their change is committed",
         _set(MachineReplica, "uncommitted", lambda *_: None),
         depose_coordinator(GroupKey(Family.KAFKA, GROUP)),
         "",
+        slow=True,
     ),
 )
 
 
-@pytest.mark.parametrize("mutant", FOUND, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [mutant.parameter for mutant in FOUND])
 def test_mutant_is_found(mutant: ForeignClientMutant) -> None:
     check_found(mutant, plan(ForeignClient.KAFKA, partitions=PARTITIONS))

@@ -253,6 +253,7 @@ def _open_ones_go() -> Iterator[None]:
         pytest.param(
             lambda: mock.patch.object(ProducerQuota, "_greediest", return_value=[]),
             id="nobody gives way",
+            marks=pytest.mark.slow,
         ),
         pytest.param(_open_ones_go, id="open ones go", marks=pytest.mark.slow),
     ],

@@ -47,7 +47,7 @@ def find(mutant: NodeMutant) -> str | None:
 @pytest.mark.parametrize(
     "mutant",
     [
-        pytest.param(mutant, id=mutant.name, marks=[pytest.mark.slow] if mutant.rare else [])
+        pytest.param(mutant, id=mutant.name, marks=[pytest.mark.slow] if mutant.is_slow else [])
         for mutant in (*MUTANTS, *disk_mutants.MUTANTS)
     ],
 )

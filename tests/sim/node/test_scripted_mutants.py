@@ -171,10 +171,12 @@ def test_trusting_a_wiped_candidate_is_found() -> None:
     assert violation.invariant == "I16"
 
 
+@pytest.mark.slow
 def test_a_follower_behind_a_new_leader_has_to_catch_up() -> None:
     play(return_behind_a_new_leader, plan())
 
 
+@pytest.mark.slow
 def test_letting_it_in_at_the_old_high_watermark_is_found() -> None:
     # Nor is it let in as long as the other complete one may come back; that is another rule.
     at_once = mock.patch.object(refused_cuts, "awaits_others", return_value=False)
@@ -190,10 +192,12 @@ def alone() -> Plan:
     return replace(plan(), seed=2, writers=1, pause_s=0.2, topics=topics)
 
 
+@pytest.mark.slow
 def test_a_fetch_of_an_older_term_tells_nothing() -> None:
     play_where_it_fits(hear_a_fetch_of_an_older_term, alone())
 
 
+@pytest.mark.slow
 def test_counting_a_fetch_of_an_older_term_is_found() -> None:
     with core("no leader epoch check in fetch")():
         find(hear_a_fetch_of_an_older_term, alone(), "I4 ")

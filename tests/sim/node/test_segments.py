@@ -64,11 +64,13 @@ def test_each_segment_is_its_writers_streams() -> None:
 
 @dataclass(frozen=True)
 class SegmentMutant:
-    """``invariants``: any of these may be seen to break first."""
+    """``invariants``: any of these may be seen to break first. ``slow``: another one of the tiers
+    tells of the rule."""
 
     name: str
     patch: Patch
     invariants: frozenset[str]
+    slow: bool = False
 
 
 def _set(target: object, name: str, value: object) -> Patch:
@@ -129,6 +131,7 @@ FOUND = (
         "what is sent again counts from the level",
         _set(Appender, "begin", _begin_at_the_level),
         frozenset(("I7",)),
+        slow=True,
     ),
     SegmentMutant("nobody is fenced", _nobody_is_fenced, frozenset(("segment", "I7"))),
     SegmentMutant(
@@ -141,11 +144,22 @@ FOUND = (
         patch_of("acks=all answered at append"),
         frozenset(("I5",)),
     ),
-    SegmentMutant("reads go to the log end", _readable_to_the_log_end, frozenset(("I4",))),
+    SegmentMutant(
+        "reads go to the log end",
+        _readable_to_the_log_end,
+        frozenset(("I4",)),
+        slow=True,
+    ),
 )
 
 
-@pytest.mark.parametrize("mutant", FOUND, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(each, id=each.name, marks=[pytest.mark.slow] if each.slow else [])
+        for each in FOUND
+    ],
+)
 def test_mutant_is_found(mutant: SegmentMutant) -> None:
     with mutant.patch():
         find(troubles, plan(), *(f"{each} at " for each in mutant.invariants))

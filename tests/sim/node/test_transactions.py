@@ -148,6 +148,7 @@ def test_what_was_read_for_good_is_copied_once() -> None:
     play(some_copies, copies())
 
 
+@pytest.mark.slow
 def test_offsets_of_aborted_transactions_that_are_kept_are_found() -> None:
     settle = TransactionalOffsets.settle
 

@@ -1,6 +1,6 @@
 """Seeded runs of the whole quorum under faults, with every invariant checked at every event.
 
-PACELINE_SEEDS sets how many seeds (default 60), PACELINE_FIRST_SEED where they begin. A failure
+PACELINE_SEEDS sets how many seeds (default 30), PACELINE_FIRST_SEED where they begin. A failure
 names its seed; repeat it with ``PACELINE_FIRST_SEED=<seed> PACELINE_SEEDS=1``.
 """
 
@@ -14,7 +14,7 @@ from paceline_cluster.sim.raft.profile import Profile
 from paceline_cluster.sim.raft.world import World, simulate
 from paceline_node.controller.raft_types import RaftLimits, RaftTiming
 
-SEEDS = int(os.environ.get("PACELINE_SEEDS", "60"))
+SEEDS = int(os.environ.get("PACELINE_SEEDS", "30"))
 PARTS = 4
 FIRST = int(os.environ.get("PACELINE_FIRST_SEED", "0"))
 

@@ -1,6 +1,6 @@
 """Random histories of the replication cores: no invariant is ever broken.
 
-``PACELINE_SEEDS`` is how many seeds each profile runs (10; scripts/sim runs thousands);
+``PACELINE_SEEDS`` is how many seeds each profile runs (5; scripts/sim runs thousands);
 ``PACELINE_SEED`` and ``PACELINE_PROFILE`` repeat one.
 """
 
@@ -12,7 +12,7 @@ import pytest
 
 from paceline_cluster.sim.replicas.runs import PROFILES, Profile, Run, run
 
-SEEDS = int(os.environ.get("PACELINE_SEEDS", "10"))
+SEEDS = int(os.environ.get("PACELINE_SEEDS", "5"))
 ONE_SEED = os.environ.get("PACELINE_SEED")
 ONE_PROFILE = os.environ.get("PACELINE_PROFILE")
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.transactions.world import World
 
-SEEDS = int(os.environ.get("PACELINE_SIM_SEEDS", "25"))
+SEEDS = int(os.environ.get("PACELINE_SIM_SEEDS", "12"))
 STEPS = 4000
 MUTANT_SEEDS = 80
 
