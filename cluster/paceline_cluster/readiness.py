@@ -10,14 +10,17 @@ from functools import partial
 import trio
 
 from paceline.documents.survey import Survey
+from paceline.errors import AuthenticationFailed, AuthorizationFailed, PacelineError
 from paceline_cluster.errors import NodeEnded, NodeMisconfigured, TooLate
 from paceline_cluster.launch import POLL_S, Children, how_it_ended, log_tail, process_state
+from paceline_cluster.node_calls import ask_status
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
 from paceline_cluster.survey import survey
 
 _CONFIGURATION_EXIT = 78
 _CONNECT_S = 1.0
+START_TIMEOUT_S = 60.0
 PATIENCE_S = 10.0
 """How long replicas may make no progress on their way into sync."""
 
@@ -109,3 +112,35 @@ async def _listens(entry: NodeEntry) -> bool:
         await stream.aclose()
         return True
     return False
+
+
+async def wait_until_serves(
+    current: ClusterState,
+    entry: NodeEntry,
+    children: Children,
+    *,
+    timeout_s: float = START_TIMEOUT_S,
+) -> None:
+    """Wait until a node that was just started serves. Raises NodeEnded with the end of its log, and
+    TooLate with what it waits for."""
+    deadline = trio.current_time() + timeout_s
+    said = "it does not answer"
+    while trio.current_time() < deadline:
+        if process_state(entry) is ProcessState.STOPPED:
+            how = how_it_ended(entry.id, children.exit_code(entry.id))
+            raise NodeEnded(f"{how}; its log {entry.log_path} ends:\n{log_tail(entry)}")
+        try:
+            status = await ask_status(current.native(entry))
+        except (AuthorizationFailed, AuthenticationFailed):
+            return  # it serves, and does not tell everybody how it is
+        except PacelineError as error:
+            said = str(error)
+        else:
+            if status.state == "running":
+                return
+            said = f"it is {status.state} ({', '.join(status.reasons)})"
+        await trio.sleep(POLL_S)
+    raise TooLate(
+        f"node {entry.id} was started and does not serve after {timeout_s:.0f} s: {said}; "
+        "it may wait for others ('paceline up' starts all that are stopped)"
+    )

@@ -318,6 +318,12 @@ OUTPUTS: Mapping[str, Shape] = {
     "node restart": (_ACTED, {"nodes": [_ACTED]}),
     "node suspend": _ACTED,
     "node resume": _ACTED,
+    "node add": {
+        "nodes": [
+            {"node": "integer", "action": "text", "state": "text", "address": "text", "dir": "text"}
+        ],
+        "voters": ["integer"],
+    },
     "node remove": _DID,
     "node drain": {**_DID, "leaderships": "integer"},
     "node revive": {**_DID, "leaderships": "integer"},

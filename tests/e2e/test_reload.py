@@ -43,4 +43,9 @@ def test_sighup_takes_over_what_a_running_node_can_change(
         hang_up('\n[logging]\nlevel = "debug"\n', "settings reloaded", "v1.admin_commands")
         assert client.send_line(ASK).startswith("V1|1|OK|topics=")
         hang_up('\n[logging]\nlevel = "debug"\n', "settings reloaded, nothing changed")
+    defaults = written.replace("[topics]", "[topics]\npartitions = 5")
+    assert defaults != written
+    written = defaults
+    hang_up("", "settings reloaded", "topics.partitions")
+    assert cluster.json("topic", "create", "made-later")["partitions"] == 5
     assert cluster.json("status")["nodes"][0]["state"] == "running"

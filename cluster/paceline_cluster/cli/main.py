@@ -45,7 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "acl": ("acls:acl", "Say who may do what: create, list and delete ACLs."),
     "role": ("roles:role", "Move leadership of a partition."),
     "partition": ("partitions:partition", "Move partitions to other nodes."),
-    "node": ("nodes:node", "Format, run, kill, stop, restart, drain, decommission a node."),
+    "node": ("nodes:node", "Add, run, kill, stop, restart, drain, decommission a node."),
     "cluster": ("clusters:cluster", "List, choose and forget clusters here; prepare a new one."),
     "quorum": ("quorum:quorum", "Show the metadata quorum; add and remove voters."),
     "metadata": ("metadata:metadata", "Go on when most voters' disks are lost, offline."),

@@ -13,26 +13,26 @@ from uuid import UUID
 import click
 import trio
 
-from paceline.errors import AuthenticationFailed, AuthorizationFailed, PacelineError
+from paceline.errors import BrokerNotRegistered
 from paceline.types import NodeId
 from paceline_cluster import create, launch, processes, state
 from paceline_cluster.cli.complete import complete_nodes, complete_targets
 from paceline_cluster.cli.complete_settings import complete_node_settings
 from paceline_cluster.cli.find_cluster import Address, client_options, cluster_options, find
+from paceline_cluster.cli.node_adding import add
 from paceline_cluster.cli.node_leaving import decommission, drain, revive
 from paceline_cluster.cli.options import STOP_TIMEOUT_S
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.resolve_target import resolve
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.targets import Target, parse_target
-from paceline_cluster.errors import NodeEnded, Refused, TooLate
+from paceline_cluster.errors import Refused
 from paceline_cluster.launch import Children
-from paceline_cluster.node_calls import ask_status
 from paceline_cluster.processes import ProcessState
-from paceline_cluster.state import ClusterState, NodeEntry
+from paceline_cluster.readiness import wait_until_serves
+from paceline_cluster.state import NodeEntry
 
 Act = Callable[[Path, NodeEntry], Awaitable[None]]
-START_TIMEOUT_S = 60.0
 POLL_S = 0.02
 
 
@@ -47,13 +47,13 @@ def _parse_target(_ctx: click.Context, _param: click.Parameter, value: str | Non
 
 @click.group()
 def node() -> None:
-    """Format, run, kill, stop, restart, suspend, resume, drain, decommission, remove a node.
+    """Add, format, run, kill, stop, restart, suspend, resume, drain, decommission, remove a node.
 
     TARGET is a number, 'controller', or 'leader-of:TOPIC/PARTITION'.
     """
 
 
-for _command in (drain, revive, decommission):
+for _command in (add, drain, revive, decommission):
     node.add_command(_command)
 
 
@@ -98,31 +98,7 @@ async def _restart(directory: Path, entries: Sequence[NodeEntry]) -> None:
     children = Children()
     current = launch.start_nodes(directory, [entry.id for entry in entries], children)
     for entry in entries:
-        await _wait_running(current, current.node(entry.id), children)
-
-
-async def _wait_running(current: ClusterState, entry: NodeEntry, children: Children) -> None:
-    deadline = trio.current_time() + START_TIMEOUT_S
-    said = "it does not answer"
-    while trio.current_time() < deadline:
-        if launch.process_state(entry) is ProcessState.STOPPED:
-            how = launch.how_it_ended(entry.id, children.exit_code(entry.id))
-            raise NodeEnded(f"{how}; its log {entry.log_path} ends:\n{launch.log_tail(entry)}")
-        try:
-            status = await ask_status(current.native(entry))
-        except (AuthorizationFailed, AuthenticationFailed):
-            return  # it serves, and does not tell everybody how it is
-        except PacelineError as error:
-            said = str(error)
-        else:
-            if status.state == "running":
-                return
-            said = f"it is {status.state} ({', '.join(status.reasons)})"
-        await trio.sleep(POLL_S)
-    raise TooLate(
-        f"node {entry.id} was started and does not serve after {START_TIMEOUT_S:.0f} s: {said}; "
-        "it may wait for others ('paceline up' starts all that are stopped)"
-    )
+        await wait_until_serves(current, current.node(entry.id), children)
 
 
 async def _suspend(directory: Path, entry: NodeEntry) -> None:
@@ -217,7 +193,11 @@ def remove(
         if not sys.stdin.isatty():
             raise click.UsageError("a removed node cannot come back; confirm it with --yes")
         click.confirm(f"Forget node {number} for good?", abort=True, err=True)
-    with_client(ref, lambda client: client.admin.unregister_broker(NodeId(number)))
+    try:
+        with_client(ref, lambda client: client.admin.unregister_broker(NodeId(number)))
+    except BrokerNotRegistered:
+        if ref.dir is None:
+            raise  # of one that was added and never came up only cluster.json knows
     if ref.dir is not None:
         state.remove_node(ref.dir, number)
     data = {"node": number, "action": "remove"}

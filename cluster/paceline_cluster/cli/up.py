@@ -20,7 +20,7 @@ import trio
 
 from paceline.counted import counted
 from paceline.values import dataclass
-from paceline_cluster import create, later_listeners, launch, ports, profiles, state
+from paceline_cluster import create, growing, later_listeners, launch, ports, profiles, state
 from paceline_cluster.cli.complete_settings import complete_node_settings
 from paceline_cluster.cli.find_cluster import DIRECTORY_VARIABLE, default_directory, overruled
 from paceline_cluster.cli.options import STOP_TIMEOUT_S, VOTERS_HELP, parse_settings
@@ -28,9 +28,10 @@ from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.cli.units import Seconds
 from paceline_cluster.ephemeral import ephemeral_directory
 from paceline_cluster.errors import Refused
+from paceline_cluster.growing import Growth, Wish
 from paceline_cluster.launch import Children
 from paceline_cluster.processes import ProcessState
-from paceline_cluster.state import ClusterState
+from paceline_cluster.state import ClusterState, NodeEntry
 
 if TYPE_CHECKING:
     from paceline.documents.survey import Survey
@@ -54,7 +55,11 @@ class UpOptions:
 
 
 @click.command()
-@click.option("--nodes", type=click.IntRange(1, 9), help="How many nodes (default 3).")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 9),
+    help="How many nodes (default 3). A cluster that has fewer grows.",
+)
 @click.option(
     "--dir",
     "directory",
@@ -154,7 +159,7 @@ def _bring_up_for_a_while(options: UpOptions, children: Children, printer: Print
 async def _bring_up(
     options: UpOptions, children: Children, printer: Printer
 ) -> tuple[ClusterState, Survey]:
-    async with _prepared(options, printer) as current:
+    async with _prepared(options, printer) as (current, growth):
         node_ids = [entry.id for entry in current.nodes]
         try:
             current = launch.start_nodes(options.directory, node_ids, children)
@@ -170,7 +175,19 @@ async def _bring_up(
             with trio.move_on_after(STOP_TIMEOUT_S, shield=True):
                 await _stop_children(options.directory, children)
             raise
+    if growth is not None:
+        await _grown(options, growth, children, printer)
     return current, seen
+
+
+async def _grown(options: UpOptions, made: Growth, children: Children, printer: Printer) -> None:
+    """The new nodes serve: see to what follows from that."""
+    from paceline_cluster.cli import growth
+
+    by_hand = len(children.by_node) < len(state.load(options.directory).nodes)
+    await growth.settled(options.directory, made, by_hand=by_hand, timeout_s=options.timeout_s)
+    if made.numbers:
+        printer.say(growth.HINT)
 
 
 def _show(
@@ -202,14 +219,16 @@ def select(directory: Path, printer: Printer) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _prepared(options: UpOptions, printer: Printer) -> AsyncIterator[ClusterState]:
-    """The cluster to start, made if it is not there. Chosen ports are kept from other launchers
-    for as long as the block lasts."""
+async def _prepared(
+    options: UpOptions, printer: Printer
+) -> AsyncIterator[tuple[ClusterState, Growth | None]]:
+    """The cluster to start, made if it is not there, and how it has grown. Chosen ports are kept
+    from other launchers for as long as the block lasts."""
     if state.exists(options.directory):
         async with contextlib.AsyncExitStack() as stack:
-            current = await _existing(options, printer, stack)
+            found = await _existing(options, printer, stack)
             create.finish(options.directory)
-            yield current
+            yield found
         return
     count = DEFAULT_NODES if options.nodes is None else options.nodes
     chosen = ports.planned(range(count), any_port=options.any_port, offset=options.port_offset)
@@ -219,17 +238,17 @@ async def _prepared(options: UpOptions, printer: Printer) -> AsyncIterator[Clust
             spec = spec.encrypted(options.directory)
         made = await create.create(options.directory, spec)
         _say_starting(printer, count, options.directory)
-        yield made
+        yield made, None
 
 
 async def _existing(
     options: UpOptions, printer: Printer, stack: contextlib.AsyncExitStack
-) -> ClusterState:
+) -> tuple[ClusterState, Growth | None]:
     """The cluster that is already in the directory; ``stack`` keeps ports that it gets. Raises
     Refused when it is not what was asked for, saying how to change it."""
     directory = options.directory
     current = launch.adopt_strays(directory)
-    _require_as_many(current, options)
+    wish = await _wish(current, options)
     asked, found = _differences(current, options)
     if asked:
         raise Refused(
@@ -237,9 +256,7 @@ async def _existing(
             f"or remove this one, with all its records, by 'paceline purge --dir {directory}' and "
             "run 'up' again"
         )
-    stopped = [
-        entry for entry in current.nodes if launch.process_state(entry) is ProcessState.STOPPED
-    ]
+    stopped = _stopped(current)
     changed = {**current.settings, **options.settings}
     if changed != current.settings:
         if len(stopped) < len(current.nodes):
@@ -250,19 +267,29 @@ async def _existing(
                 "down' and run 'up --set ...' again"
             )
         current = create.change_settings(directory, changed)
-    if not stopped:
+    if not stopped and wish is None:
         printer.say(f"the cluster in {directory} runs already")
-    if len(stopped) == len(current.nodes):
-        added = await stack.enter_async_context(later_listeners.adding(directory))
-        if added:
-            printer.say(f"added listeners that are installed now: {', '.join(added)}")
-            current = state.load(directory)
-            stopped = list(current.nodes)
+    async with contextlib.AsyncExitStack() as brief:
+        if len(stopped) == len(current.nodes):
+            # New nodes' ports are chosen under the same lock, which is to be free for that.
+            kept = stack if wish is None else brief
+            added = await kept.enter_async_context(later_listeners.adding(directory))
+            if added:
+                printer.say(f"added listeners that are installed now: {', '.join(added)}")
+    growth = None
+    if wish is not None:
+        growth = await stack.enter_async_context(growing.adding(directory, wish))
+    current = state.load(directory)
+    stopped = _stopped(current)
     needed = {entry.id: _port_numbers(entry.listeners) for entry in stopped}
     ports.require_free(needed, remedy="run 'paceline purge' and 'up' with other ports")
     if stopped:
         _say_starting(printer, len(stopped), directory)
-    return current
+    return current, growth
+
+
+def _stopped(current: ClusterState) -> list[NodeEntry]:
+    return [entry for entry in current.nodes if launch.process_state(entry) is ProcessState.STOPPED]
 
 
 def _say_starting(printer: Printer, count: int, directory: Path) -> None:
@@ -273,22 +300,26 @@ def _nodes(count: int) -> str:
     return counted(count, "node")
 
 
-def _require_as_many(current: ClusterState, options: UpOptions) -> None:
-    """Raises Refused where another number of nodes is asked for than there is: records are not to
-    be thrown away for that."""
+async def _wish(current: ClusterState, options: UpOptions) -> Wish | None:
+    """What has to be added to what is there; None: nothing. Raises Refused where fewer nodes are
+    asked for than there are: which one goes has to be said, and what it holds has to go first."""
     count = len(current.nodes)
-    if options.nodes is None or options.nodes == count:
-        return
-    way = (
-        "'paceline node format' prepares a further one, 'paceline node run' starts it, and "
-        "'paceline partition move' gives it replicas"
-        if options.nodes > count
-        else "'paceline node decommission' takes one out"
-    )
-    raise Refused(
-        f"the cluster in {options.directory} has {_nodes(count)}, not {options.nodes}",
-        hint=f"'up' changes no number of nodes: {way}; with --dir it starts another cluster",
-    )
+    wanted = count if options.nodes is None else options.nodes
+    if wanted < count:
+        raise Refused(
+            f"the cluster in {options.directory} has {_nodes(count)}, not {wanted}",
+            hint="'paceline node decommission NODE' moves what a node holds to the others and "
+            "takes it out; with --dir 'up' starts another cluster",
+        )
+    settings = {}
+    if options.voters is not None and create.voters_of(current) < options.voters <= wanted:
+        settings["raft.voters"] = str(options.voters)
+    if wanted == count and not settings:
+        return None
+    from paceline_cluster.cli import growth
+
+    taken = await growth.numbers_taken(options.directory)
+    return Wish(wanted - count, taken=taken, settings=settings)
 
 
 def _differences(current: ClusterState, options: UpOptions) -> tuple[str, str]:
@@ -296,7 +327,8 @@ def _differences(current: ClusterState, options: UpOptions) -> tuple[str, str]:
     they agree."""
     if options.voters is not None:
         voters = create.voters_of(current)
-        if options.voters != voters:
+        most = max(len(current.nodes), options.nodes or 0)
+        if not voters <= options.voters <= most:
             return str(options.voters), counted(voters, "voter")
     if options.tls and current.tls is None:
         return "with TLS", "no certificates"

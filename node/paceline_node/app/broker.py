@@ -26,7 +26,7 @@ from paceline_node.app.housekeeping import Housekeeping
 from paceline_node.app.incarnation_file import IncarnationFile
 from paceline_node.app.keyvalue import table_machines
 from paceline_node.app.login import make_authenticator
-from paceline_node.app.metadata import Metadata
+from paceline_node.app.metadata import Metadata, topic_defaults
 from paceline_node.app.metric_sources import (
     meter_groups,
     meter_metadata,
@@ -164,6 +164,10 @@ class Broker:
         """This broker's session; there is one once :meth:`enter` has begun to register."""
         assert self._session.lifecycle is not None, "the broker has not entered the cluster"
         return self._session.lifecycle
+
+    def settings_changed(self) -> None:
+        """The settings in force are others: tell those who hold copies."""
+        self._metadata.controller.change_topic_defaults(topic_defaults(self._live.current))
 
     def _session_lost(self) -> None:
         if not self._settings.broker.without_controller:
@@ -347,7 +351,7 @@ class Broker:
             policy=self._policy,
             deadlines=self.replicas.deadlines,
             turns=self.turns,
-            topic_defaults=self._settings.topic_configs(),
+            topic_defaults=lambda: self._live.current.topic_configs(),
             cluster_key=self._peering.decoy_secret,
             session_valid=self._session.is_valid,
         )

@@ -13,7 +13,7 @@ from paceline.types import NO_NODE, NodeId
 from paceline_node.app.boot import METADATA, Boot
 from paceline_node.app.metadata_peers import serve_peers
 from paceline_node.app.peering import Peering
-from paceline_node.controller.context import ControllerSettings, internal_topics
+from paceline_node.controller.context import ControllerSettings, TopicDefaults, internal_topics
 from paceline_node.controller.durable_offsets import NOT_KNOWN
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.controller.quorum import Quorum, QuorumSettings
@@ -160,18 +160,21 @@ class Metadata:
 
 def controller_settings(settings: Settings) -> ControllerSettings:
     """What of the node's settings concerns the controller."""
-    topics = settings.topics
     balance_ms = settings.controller.balance_interval_ms
     return ControllerSettings(
         session_timeout_s=settings.broker.session_ms / 1000,
         balance_interval_s=balance_ms / 1000 if balance_ms else float("inf"),
         noop_interval_s=settings.controller.noop_interval_ms / 1000,
-        default_partitions=topics.partitions,
-        default_replication_factor=topics.replication_factor,
-        default_min_isr=topics.min_insync_replicas,
+        topics=topic_defaults(settings),
         internal_topics=internal_topics(settings.groups.partitions),
         max_externals=settings.limits.external_brokers,
         max_listed_groups=settings.groups.lists_max,
         max_listed_bytes=settings.groups.lists_bytes,
         max_acls=settings.security.acls_max,
     )
+
+
+def topic_defaults(settings: Settings) -> TopicDefaults:
+    """What the controller gives topics whose creator does not say; it may change while it runs."""
+    topics = settings.topics
+    return TopicDefaults(topics.partitions, topics.replication_factor, topics.min_insync_replicas)

@@ -128,6 +128,8 @@ class Node:
         """Put what may change while the node runs in force, and say what may not. Returns the
         settings in force."""
         change = self._live.take(wanted)
+        if self._broker is not None:
+            self._broker.settings_changed()
         if change.applied:
             self._log.info("settings reloaded", settings=list(change.applied))
         if change.refused:

@@ -43,6 +43,18 @@ _TOPICS = TopicSettings()
 
 
 @dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    """Of topics that are created without saying more."""
+
+    partitions: int = _TOPICS.partitions
+    replication_factor: int = _TOPICS.replication_factor
+    min_isr: int = _TOPICS.min_insync_replicas
+
+
+_TOPIC_DEFAULTS = TopicDefaults()
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """Timings in seconds and the cluster's defaults for topics.
 
@@ -58,9 +70,7 @@ class ControllerSettings:
     balance_interval_s: float = _CONTROLLER.balance_interval_ms / 1000
     noop_interval_s: float = _CONTROLLER.noop_interval_ms / 1000
     bootstrap_grace_s: float = 1.0
-    default_partitions: int = _TOPICS.partitions
-    default_replication_factor: int = _TOPICS.replication_factor
-    default_min_isr: int = _TOPICS.min_insync_replicas
+    topics: TopicDefaults = _TOPIC_DEFAULTS
     max_partitions_per_request: int = 2_000
     internal_topics: tuple[tuple[str, int], ...] = internal_topics(GroupSettings().partitions)
     topics_on_demand: tuple[tuple[str, int], ...] = (("__tables", 1),)

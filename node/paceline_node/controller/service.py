@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Protocol
 
 import structlog
@@ -37,6 +37,7 @@ from paceline_node.controller.context import (
     Draft,
     Outcome,
     Position,
+    TopicDefaults,
 )
 from paceline_node.controller.election_reasons import ElectionReason, election_reason
 from paceline_node.controller.image import Image
@@ -206,6 +207,10 @@ class Controller:
         """A refusal is judged by entries that may be uncommitted, so it waits for them too."""
         self.statistics.refused_requests += 1
         return _Waiting(self._image.offset, bare(refusal))
+
+    def change_topic_defaults(self, defaults: TopicDefaults) -> None:
+        """What topics get whose creator does not say, from now on."""
+        self._settings = replace(self._settings, topics=defaults)
 
     def _context(self) -> Context:
         return Context(

@@ -56,7 +56,7 @@ def create_segment(request: CreateSegmentRequest, context: Context) -> Outcome:
 def _new_topic(request: CreateSegmentRequest, context: Context) -> TopicImage:
     if not is_valid_topic_name(request.topic):
         raise InvalidTopic(f"topic {request.topic!r}: expected {TOPIC_NAMES}")
-    factor = context.settings.default_replication_factor
+    factor = context.settings.topics.replication_factor
     if factor > len(context.image.brokers) > 1:
         factor = len(context.image.brokers)
     configs = topics.initial_configs({SEGMENT_NAME: request.name}, context, factor)

@@ -129,7 +129,7 @@ def _partition_count(request: CreateTopic, context: Context) -> int:
             )
         count = len(request.assignment)
     elif count == -1:
-        count = context.settings.default_partitions
+        count = context.settings.topics.partitions
     limit = context.settings.max_partitions_per_request
     if not 1 <= count <= limit:
         raise InvalidPartitions(f"topic {request.name}: {count} partitions, expected 1 to {limit}")
@@ -144,7 +144,7 @@ def _replication_factor(request: CreateTopic, context: Context) -> int:
     nodes = len(context.image.brokers)
     factor = request.replication_factor
     if factor == -1:
-        factor = context.settings.default_replication_factor
+        factor = context.settings.topics.replication_factor
     if not 1 <= factor <= MAX_REPLICATION_FACTOR:
         raise InvalidReplicationFactor(f"topic {request.name}: replication factor {factor}")
     if factor > nodes > 1:
@@ -189,7 +189,7 @@ def initial_configs(asked: Mapping[str, str], context: Context, factor: int) -> 
     """What was asked for, and min.insync.replicas in any case: it decides what acks=all means,
     so it must not follow later changes of a node's defaults. Raises InvalidConfig."""
     configs = dict(asked)
-    configs.setdefault(MIN_INSYNC_REPLICAS, str(min(context.settings.default_min_isr, factor)))
+    configs.setdefault(MIN_INSYNC_REPLICAS, str(min(context.settings.topics.min_isr, factor)))
     topic_config.validate(configs, replication_factor=factor)
     return configs
 
@@ -317,7 +317,7 @@ def alter_topic(request: AlterTopic, context: Context) -> Outcome:
         else:
             configs[key] = value
     factor = _factor(topic)
-    configs.setdefault(MIN_INSYNC_REPLICAS, str(min(context.settings.default_min_isr, factor)))
+    configs.setdefault(MIN_INSYNC_REPLICAS, str(min(context.settings.topics.min_isr, factor)))
     topic_config.validate(configs, replication_factor=factor)
     _check_kind(topic.kind, configs)
     draft = Draft(context.image, MAX_STEP_RECORDS)

@@ -62,7 +62,7 @@ class BrokerParts:
     policy: Policy
     deadlines: Deadlines
     turns: Turns
-    topic_defaults: Mapping[str, str]
+    topic_defaults: Callable[[], Mapping[str, str]]
     cluster_key: bytes
     session_valid: Callable[[], bool]
 

@@ -105,10 +105,16 @@ class ClusterSettings:
 class TopicSettings:
     """Defaults of topics that are created without saying more."""
 
-    partitions: int = setting(3, "Partitions of a new topic.", low=1, high=10_000)
-    replication_factor: int = setting(3, "Replicas of each partition.", low=1, high=32)
+    partitions: int = setting(3, "Partitions of a new topic.", low=1, high=10_000, reloadable=True)
+    replication_factor: int = setting(
+        3, "Replicas of each partition.", low=1, high=32, reloadable=True
+    )
     min_insync_replicas: int = setting(
-        2, "Replicas that must hold a record before acks=all is answered.", low=1, high=32
+        2,
+        "Replicas that must hold a record before acks=all is answered.",
+        low=1,
+        high=32,
+        reloadable=True,
     )
 
 

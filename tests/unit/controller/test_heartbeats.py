@@ -9,13 +9,13 @@ import pytest
 from paceline.errors import BrokerNotRegistered, NotController, StaleBrokerEpoch
 from paceline.types import NO_NODE, BrokerEpoch, NodeId
 from paceline.wire.peer.control import HeartbeatRequest
-from paceline_node.controller.context import MAX_MOVES_PER_BATCH, ControllerSettings
+from paceline_node.controller.context import MAX_MOVES_PER_BATCH, ControllerSettings, TopicDefaults
 from tests.unit.controller.bench import Bench
 from tests.unit.controller.invariants import check_image
 
 
 def three(partitions: int = 3) -> Bench:
-    bench = Bench(ControllerSettings(default_min_isr=2))
+    bench = Bench(ControllerSettings(topics=TopicDefaults(min_isr=2)))
     bench.start(0, 1, 2)
     bench.create(partitions=partitions)
     return bench

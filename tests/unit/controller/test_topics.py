@@ -28,7 +28,7 @@ from paceline.wire.native.admin import (
     FenceBroker,
     TopicCreated,
 )
-from paceline_node.controller.context import ControllerSettings
+from paceline_node.controller.context import ControllerSettings, TopicDefaults
 from paceline_node.controller.image import Image
 from paceline_node.controller.metadata_records import Config, PartitionRegistration
 from tests.unit.controller.bench import TERM, Bench
@@ -301,7 +301,7 @@ def test_min_isr_goes_into_every_partition_in_the_same_entry() -> None:
 
 
 def test_removing_min_isr_returns_to_the_default() -> None:
-    bench = Bench(ControllerSettings(default_min_isr=2))
+    bench = Bench(ControllerSettings(topics=TopicDefaults(min_isr=2)))
     bench.start(0, 1, 2)
     bench.ask(CreateTopic("orders", 1, 3, configs={"min.insync.replicas": "3"}))
     assert bench.partition().min_isr == 3

@@ -32,6 +32,10 @@ ADMIN_TIMEOUT_S = 10.0
 """How long one administrative request may take, unless its listener promises less."""
 
 
+def _no_defaults() -> Mapping[str, str]:
+    return {}
+
+
 class TopicService:
     """What listeners ask about topics."""
 
@@ -44,17 +48,17 @@ class TopicService:
         *,
         auto_create: bool,
         is_cut_off: Callable[[NodeId], bool],
-        defaults: Mapping[str, str] | None = None,
+        defaults: Callable[[], Mapping[str, str]] = _no_defaults,
     ) -> None:
         """``is_cut_off``: whether a node is this one, without a session; ``defaults``: this node's
-        values for what topics do not set."""
+        values for what topics do not set, as they are now."""
         self._env = env
         self._store = store
         self._controller = controller
         self._access = access
         self._auto_create = auto_create
         self._is_cut_off = is_cut_off
-        self._defaults = defaults or {}
+        self._defaults = defaults
 
     @property
     def image(self) -> Image:
@@ -79,7 +83,7 @@ class TopicService:
     def settings(self, topic: TopicImage) -> Iterator[tuple[ConfigKey, str, Source]]:
         """What holds for a topic here, and where each setting is from."""
         factor = topic.replication_factor
-        return effective(topic.configs, self._defaults, replication_factor=factor)
+        return effective(topic.configs, self._defaults(), replication_factor=factor)
 
     def partition(self, name: str, partition: int) -> PartitionRegistration:
         """The registration of a partition. Raises UnknownTopicOrPartition naming what exists."""
