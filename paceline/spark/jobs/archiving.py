@@ -1,4 +1,4 @@
-"""Topics into an archive, exactly once; keeping its files few; proving it whole."""
+"""Topics into an archive, exactly once; keeping its files few."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from paceline.spark.archive_log import (
     STAGE,
     VACUUM,
     ArchiveConflict,
-    ArchiveDamaged,
     ArchiveFile,
     ArchiveLog,
     Entry,
@@ -37,7 +35,6 @@ from paceline.spark.cluster import topic_id
 from paceline.spark.options import ARROW_COLUMNS
 from paceline.spark.sink_ids import last_committed, query_of
 from paceline.types import TopicPartition
-from paceline.values import dataclass
 from paceline.wire.native.data import TopicInfo
 
 
@@ -238,95 +235,4 @@ def _data_files(root: Path, *, before: float) -> set[str]:
             with contextlib.suppress(FileNotFoundError):
                 if name.endswith(".parquet") and path.stat().st_mtime <= before:
                     found.add(path.relative_to(root).as_posix())
-    return found
-
-
-# --- verifying ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """``kind``: FILE_DAMAGED, ROWS_WRONG, OFFSET_REPEATED, OFFSET_MISSING, LOG_DAMAGED."""
-
-    kind: str
-    where: str
-    what: str
-
-    def to_json(self) -> dict[str, str]:
-        return asdict(self)
-
-
-def verify(root: Path, *, allow_gaps: bool) -> tuple[list[Finding], dict[str, Any]]:
-    """Every file against the log, and the offsets of every partition: each once, none missing
-    between the first and the end. ``allow_gaps``: compacted and transactional topics have some."""
-    log = ArchiveLog(root)
-    try:
-        log.repair()
-        state = log.state()
-    except ArchiveDamaged as error:
-        return [Finding("LOG_DAMAGED", str(root), str(error))], {}
-    findings: list[Finding] = []
-    counts: dict[str, int] = {}
-    for at, files in sorted(state.by_partition().items()):
-        offsets: list[int] = []
-        damaged: list[range] = []
-        for each in files:
-            found = _offsets_of(root, each, findings)
-            if found is None:
-                damaged.append(range(each.first, each.last + 1))
-            else:
-                offsets += found
-        offsets.sort()
-        counts[str(at)] = len(offsets)
-        # What a damaged file held is said once, not again as missing offsets.
-        for hole in _judge(at, offsets, files[0].first, state.ends.get(at, 0)):
-            explained = all(
-                any(edge in lost for lost in damaged)
-                for edge in (hole.offsets[0], hole.offsets[-1])
-            )
-            if hole.is_repeat or not (allow_gaps or explained):
-                findings.append(hole.finding())
-    facts = {"files": len(state.files), "rows_by_partition": counts, "version": state.version}
-    return findings, {**facts, "rows": sum(counts.values())}
-
-
-def _offsets_of(root: Path, file: ArchiveFile, findings: list[Finding]) -> list[int] | None:
-    """None when the file is damaged."""
-    try:
-        check_file(root, file)
-    except ArchiveDamaged as error:
-        findings.append(Finding("FILE_DAMAGED", file.path, str(error)))
-        return None
-    found: list[int] = pq.read_table(root / file.path, columns=["offset"])["offset"].to_pylist()
-    if len(found) != file.rows or not found or (found[0], found[-1]) != (file.first, file.last):
-        what = f"{len(found)} rows, the log says {file.rows} in {file.first}..{file.last}"
-        findings.append(Finding("ROWS_WRONG", file.path, what))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Flaw:
-    """Offsets of a partition that are there twice, or not at all."""
-
-    at: TopicPartition
-    offsets: range
-    is_repeat: bool
-
-    def finding(self) -> Finding:
-        if self.is_repeat:
-            return Finding("OFFSET_REPEATED", str(self.at), f"offset {self.offsets[0]}")
-        what = f"offsets {self.offsets[0]}..{self.offsets[-1]}"
-        return Finding("OFFSET_MISSING", str(self.at), what)
-
-
-def _judge(at: TopicPartition, offsets: Sequence[int], first: int, end: int) -> list[_Flaw]:
-    """What is wrong with sorted offsets that must be all of ``first .. end``."""
-    found = []
-    before = first - 1
-    for after in [*offsets, end]:
-        if after == before:
-            found.append(_Flaw(at, range(after, after + 1), is_repeat=True))
-        elif after > before + 1:
-            found.append(_Flaw(at, range(before + 1, after), is_repeat=False))
-        before = after
     return found

@@ -145,7 +145,7 @@ def archive_vacuum(root: Path, grace: float, report_path: Path | None) -> int:
 @report_option
 def archive_verify(root: Path, allow_gaps: bool, report_path: Path | None) -> int:
     """Check every file's hash, and that every offset is there once."""
-    from paceline.spark.jobs.archiving import verify
+    from paceline.spark.jobs.verifying import verify
 
     report = Report("archive-verify", report_path, root=str(root))
     findings, facts = verify(root, allow_gaps=allow_gaps)

@@ -12,13 +12,15 @@ from paceline.spark.archive_files import read_unit, write_stage
 from paceline.spark.archive_log import (
     ArchiveConflict,
     ArchiveDamaged,
+    ArchiveFile,
     ArchiveLog,
     Entry,
+    State,
     commit_batch,
     units,
 )
 from paceline.spark.errors import OptionError
-from paceline.spark.jobs import archiving
+from paceline.spark.jobs import archiving, verifying
 from paceline.spark.jobs.options import interval
 from paceline.spark.jobs.page import bars, page
 from paceline.spark.jobs.report import JobExit, Report
@@ -83,7 +85,7 @@ def test_small_files_become_one_and_the_old_ones_go_after_their_grace(tmp_path: 
     assert all((tmp_path / path).exists() for path in before), "readers may have them open"
     archiving.compact(tmp_path, target_bytes=1 << 20, older_s=0, grace_s=60, now=2e10 + 61)
     assert not any((tmp_path / path).exists() for path in before)
-    assert archiving.verify(tmp_path, allow_gaps=False)[0] == []
+    assert verifying.verify(tmp_path, allow_gaps=False)[0] == []
 
 
 def test_what_a_compaction_replaces_has_its_grace_beside_a_vacuum(
@@ -149,13 +151,13 @@ def test_young_and_large_files_are_left_alone(tmp_path: Path) -> None:
 
 def test_verify_names_what_is_missing_and_repeated(tmp_path: Path) -> None:
     archive(tmp_path, 0, rows(0, 1, 4))
-    findings, facts = archiving.verify(tmp_path, allow_gaps=False)
+    findings, facts = verifying.verify(tmp_path, allow_gaps=False)
     assert [(each.kind, each.what) for each in findings] == [("OFFSET_MISSING", "offsets 2..3")]
     assert facts["rows"] == 3
-    assert archiving.verify(tmp_path, allow_gaps=True)[0] == []
+    assert verifying.verify(tmp_path, allow_gaps=True)[0] == []
     [file] = ArchiveLog(tmp_path).state().files.values()
     (tmp_path / file.path).unlink()
-    findings, _ = archiving.verify(tmp_path, allow_gaps=True)
+    findings, _ = verifying.verify(tmp_path, allow_gaps=True)
     assert [each.kind for each in findings] == ["FILE_DAMAGED"]
 
 
@@ -165,9 +167,54 @@ def test_a_damaged_file_is_named_once_though_others_lie_among_its_offsets(tmp_pa
     files = sorted(ArchiveLog(tmp_path).state().files.values(), key=lambda file: file.first)
     assert [(file.first, file.last) for file in files] == [(0, 4), (1, 5)]
     (tmp_path / files[0].path).write_bytes(b"")
-    findings, facts = archiving.verify(tmp_path, allow_gaps=False)
+    findings, facts = verifying.verify(tmp_path, allow_gaps=False)
     assert [each.kind for each in findings] == ["FILE_DAMAGED"]
     assert facts["rows"] == 3
+
+
+def test_a_verification_beside_a_compaction_finds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that had replaced and deleted was called damaged."""
+    for number in range(3):
+        archive(tmp_path, number, rows(number))
+    real = verifying.check_file
+    compacted: list[int] = []
+
+    def compacted_meanwhile(root: Path, file: ArchiveFile) -> None:
+        real(root, file)
+        if file.first == 0 and not compacted:
+            compacted.append(1)
+            for _ in range(2):
+                archiving.compact(tmp_path, target_bytes=1 << 20, older_s=0, grace_s=0)
+            assert not (root / file.path).exists(), "after it was checked, and before it is read"
+
+    monkeypatch.setattr(verifying, "check_file", compacted_meanwhile)
+    findings, facts = verifying.verify(tmp_path, allow_gaps=False)
+    assert (findings, facts["rows"], facts["files"]) == ([], 3, 1)
+    assert compacted
+
+
+def test_a_verification_waits_for_no_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version is there before its files are in their places."""
+    archive(tmp_path, 0, rows(0))
+    real = ArchiveLog.state
+    made: list[str] = []
+
+    def made_meanwhile(self: ArchiveLog, version: int | None = None) -> State:
+        if not made:
+            made.append("")
+            archive(tmp_path, 1, rows(1))
+            file = max(real(self).files.values(), key=lambda each: each.first)
+            (tmp_path / file.path).rename(tmp_path / file.stage)
+        return real(self, version)
+
+    monkeypatch.setattr(ArchiveLog, "state", made_meanwhile)
+    findings, facts = verifying.verify(tmp_path, allow_gaps=False)
+    assert (findings, facts["rows"]) == ([], 2)
+    assert made
 
 
 def test_vacuum_takes_only_what_nothing_names(tmp_path: Path) -> None:
