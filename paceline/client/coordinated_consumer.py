@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import trio
 
 from paceline.client.coordinator import Coordinator
-from paceline.client.coordinator_link import dialled
+from paceline.client.driven_link import dialled
 from paceline.client.driven_membership import DIAL_S, Driven, DrivenSettings
 from paceline.client.endpoint import Endpoint
 from paceline.client.fetcher import OutOfRange

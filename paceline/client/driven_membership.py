@@ -18,7 +18,7 @@ from typing import Protocol
 
 import trio
 
-from paceline.client.coordinator_link import CoordinatorLink, dialled
+from paceline.client.driven_link import DrivenLink, dialled
 from paceline.client.endpoint import Endpoint
 from paceline.client.retry import Backoff
 from paceline.client.single_error_nursery import open_scope
@@ -207,7 +207,7 @@ class Driven:
                 return Endpoint(each.host, each.port)
         raise CoordinatorNotAvailable(f"group {self._group}: node {body.coordinator_id} is gone")
 
-    async def _register(self, link: CoordinatorLink) -> None:
+    async def _register(self, link: DrivenLink) -> None:
         settings = self._settings
         header = self._header(Ask.REGISTER)
         request = RegisterRequest(
@@ -237,7 +237,7 @@ class Driven:
 
     # --- obeying ----------------------------------------------------------------------------------
 
-    async def _obey(self, link: CoordinatorLink) -> bool:
+    async def _obey(self, link: DrivenLink) -> bool:
         """Answer until the channel ends, the coordinator is silent for too long, or the program
         hangs; only then this returns: True."""
         heard_at = trio.current_time()
@@ -267,7 +267,7 @@ class Driven:
             if isinstance(request, StopRequest) and request.reason:
                 raise ConnectionLost(f"group {self._group}: sent away, reason {request.reason}")
 
-    async def _stop(self, link: CoordinatorLink) -> Mapping[TopicPartition, int]:
+    async def _stop(self, link: DrivenLink) -> Mapping[TopicPartition, int]:
         """Give up everything; how far each was read. If the channel ends while the program still
         has something in hand, that is loss: the partitions may be others' at once."""
         async with open_scope() as nursery:

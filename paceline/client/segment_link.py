@@ -28,7 +28,7 @@ from paceline.errors import (
 )
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.client import ReplyReader
-from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.errors import ReplyCode
 
 M = TypeVar("M", bound=m.SegmentMessage)
 

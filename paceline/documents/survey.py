@@ -31,7 +31,7 @@ from paceline.health import (
 )
 from paceline.values import dataclass
 from paceline.wire.native.data import StatusReply
-from paceline.wire.native.standings import CertificateStanding, RangeStanding
+from paceline.wire.native.status_details import CertificateStanding, RangeStanding
 
 STOPPED = "stopped"
 """Of a process that has ended."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from paceline.errors import error_for
 from paceline.types import NodeId
 from paceline.wire.native.data import EffectiveSetting, PartitionDescription, TopicDescription
-from paceline.wire.native.standings import RoleOverride
+from paceline.wire.native.status_details import RoleOverride
 
 NO_CONTROLLER = "there is no controller, so leaders and replicas in sync may be others by now"
 """Why what metadata tell may be out of date."""

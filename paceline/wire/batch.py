@@ -43,7 +43,7 @@ from paceline.wire.batch_header import (
 )
 from paceline.wire.compression import MAX_DECOMPRESSED_BYTES, compress
 from paceline.wire.records import Record, encode_values
-from paceline.wire.unpacked import unpacks_beyond
+from paceline.wire.uncompressed_size import unpacks_beyond
 
 __all__ = [
     "APPEND_TIME",

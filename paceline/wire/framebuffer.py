@@ -10,8 +10,8 @@ fills them in order and says how much came with :meth:`FrameBuffer.received`.
 from __future__ import annotations
 
 from paceline.errors import RemoteProtocolError
-from paceline.wire.arrival import RECEIVE_BYTES, memory_for, taken_bytes
 from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, LENGTH_BYTES, Frame, decode
+from paceline.wire.frame_memory import RECEIVE_BYTES, memory_for, taken_bytes
 
 FIRST_BUFFER_BYTES = 4 * 1024
 """Enough for greetings and heartbeats: most connections are idle."""
@@ -28,7 +28,7 @@ class FrameBuffer:
 
     The shared buffer grows (4 KiB, then 64 KiB to 1 MiB) when a receive fills it and halves after
     a long time of small receives. A frame of more than ``believed_bytes`` gets memory as it arrives
-    (``arrival.py``): a length alone costs nothing. A length above
+    (``frame_memory.py``): a length alone costs nothing. A length above
     ``max_frame_bytes`` raises RemoteProtocolError before anything is allocated; after that the
     buffer is of no further use.
     """

@@ -20,12 +20,12 @@ from paceline.wire.cursus.commands import COMMANDS, parse_command
 from paceline.wire.cursus.frames import FrameReader as CursusFrames
 from paceline.wire.cursus.frames import framed
 from paceline.wire.cursus.inbound import CommandText, read_frame
+from paceline.wire.cursus_record_mapping import cursus_of
 from paceline.wire.frame import Frame, FrameReader, encode_head
 from paceline.wire.framebuffer import FrameBuffer
 from paceline.wire.kafka import apis
 from paceline.wire.kafka.apis import APIS, RequestHeader
 from paceline.wire.kafka.message_set import read_message_set, write_message_set
-from paceline.wire.mapping import cursus_of
 from paceline.wire.message import Message
 from paceline.wire.native import admin, data, groups
 from paceline.wire.peer import control, cursus, hello, join, replica, v1_line

@@ -43,7 +43,7 @@ from paceline_node.listeners.serving import (
     serve_clients,
 )
 from paceline_node.listeners.v1.admin import V1Admin
-from paceline_node.listeners.v1.groups import V1Groups
+from paceline_node.listeners.v1.groups import V1GroupRequests
 from paceline_node.listeners.v1.listener import V1Listener, V1Settings
 from paceline_node.listeners.v1.records import RecordLimits, V1Records
 from paceline_node.listeners.v1.replicas import V1Replicas
@@ -248,7 +248,7 @@ class ClientListeners:
             replicas=V1Replicas(env, slots, records, router, leader_wait_s=limits.leader_wait_s),
             admin=V1Admin(services.topics),
             roles=services.roles,
-            groups=V1Groups(
+            groups=V1GroupRequests(
                 env, services.groups, records, router, coordinator_wait_s=limits.leader_wait_s
             ),
             metrics=self._metrics,

@@ -17,13 +17,13 @@ from paceline_node.services.admin.node_views import NodeViews
 from paceline_node.services.admin.partition_descriptions import DescriptionService
 from paceline_node.services.admin.process_views import ProcessViews
 from paceline_node.services.admin.topic_views import TopicViews
-from paceline_node.services.admin.transaction_looks import TransactionLooks
+from paceline_node.services.admin.transaction_views import TransactionViews
 from paceline_node.services.broker_services import BrokerParts, BrokerServices, GroupParts
 from paceline_node.services.groups.group_pages import GroupPages as GroupsHere
 from paceline_node.services.groups.group_views import GroupViews
 from paceline_node.services.groups.partition_bounds import BoundsService
 from paceline_node.services.leader_routing import LeaderRouting
-from paceline_node.services.records.record_looks import RecordLooks
+from paceline_node.services.records.record_browser import RecordBrowser
 
 
 class ClusterViews:
@@ -52,8 +52,8 @@ class ClusterViews:
         )
         self._nodes = NodeViews(status, topics, routing, turns)
         self.loads = LoadViews(broker.env, status, topics, routing, metrics, self.connections)
-        self._transactions = TransactionLooks(services.transactions, topics, routing, turns)
-        self._records = RecordLooks(broker.env, services.records, topics, routing, turns)
+        self._transactions = TransactionViews(services.transactions, topics, routing, turns)
+        self._records = RecordBrowser(broker.env, services.records, topics, routing, turns)
         process = ProcessViews(broker.node_id, status, self.connections, watchdog, turns)
         self.routes: tuple[Route, ...] = routes(
             TopicPages(self._topics, status, turns),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline_node.replication.compaction_schedule import CompactionSettings
 from paceline_node.replication.fetcher import FetchSettings
-from paceline_node.replication.hosted_partitions import TableSettings
+from paceline_node.replication.hosted_partitions import HostingSettings
 from paceline_node.replication.maintenance import MaintenanceSettings
 from paceline_node.replication.manager import ReplicationSettings
 from paceline_node.replication.producer_quota import ProducerLimits
@@ -29,7 +29,7 @@ def replication_settings(settings: Settings) -> ReplicationSettings:
             backoff_min_s=replication.backoff_min_ms / 1000,
             backoff_max_s=replication.backoff_max_ms / 1000,
         ),
-        table=TableSettings(
+        table=HostingSettings(
             topic_defaults=settings.topic_configs(),
             index_interval_bytes=settings.log.index_interval_bytes,
             simulated_slots=settings.v1.simulated_replicas is SimulatedReplicas.AUTO,

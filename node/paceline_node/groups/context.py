@@ -15,9 +15,9 @@ from paceline_node.groups.group_eviction import unused
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.member_records import NONE_READY, ReadyMembers, records_of
+from paceline_node.groups.member_sessions import MemberSessions
 from paceline_node.groups.partition_growth import CountOf
 from paceline_node.groups.records import Group, Member, group_entry
-from paceline_node.groups.sessions import Sessions
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_ids import TopicIds
 from paceline_node.state_machines.alarms import Alarms
@@ -46,7 +46,7 @@ class GroupContext(Leading):
         self.topics = TopicIds(topic_ids)
         self.partition_count = partition_count
         self.store = GroupStore()
-        self.sessions = Sessions()
+        self.sessions = MemberSessions()
         self.alarms: Alarms[GroupKey] = Alarms()
         self.has_members: Callable[[GroupKey], bool] = lambda _: False
         """Whether anybody is, or is becoming, a member, as the families know it."""

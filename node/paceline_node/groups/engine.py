@@ -20,11 +20,11 @@ from paceline_node.groups.driven_state import RoundsDue
 from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
+from paceline_node.groups.member_sessions import MemberSessions
 from paceline_node.groups.membership_policy import MembershipPolicy
 from paceline_node.groups.offset_retention import Retention
 from paceline_node.groups.partition_growth import CountOf
 from paceline_node.groups.records import Begun, marker_entry
-from paceline_node.groups.sessions import Sessions
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_sweep import TopicSweep
 from paceline_node.groups.transactional_offsets import TransactionalOffsets
@@ -73,7 +73,7 @@ class GroupEngine:
         return self._context.store
 
     @property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> MemberSessions:
         return self._context.sessions
 
     @property

@@ -29,6 +29,7 @@ from paceline.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
+from paceline_node.groups.assignment_to_store import Assigned, AssignmentToStore, assigning
 from paceline_node.groups.kafka_answers import Answers
 from paceline_node.groups.kafka_barrier import Barrier, joined
 from paceline_node.groups.kafka_joins import (
@@ -39,7 +40,6 @@ from paceline_node.groups.kafka_joins import (
 )
 from paceline_node.groups.kafka_roster import Roster
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Round, Synced, SyncRequest
-from paceline_node.groups.kafka_settling import Assigned, Settling, assigning
 from paceline_node.groups.kafka_state import Coordinated, KafkaState
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.partition_growth import is_outgrown
@@ -169,7 +169,7 @@ class KafkaGroup:
         """The leader has assigned: store it, and tell all, which takes several steps in a large
         group."""
         work = assigning(self._context, self.key, group, dict(request.assignments))
-        settling = Settling(group, work)
+        settling = AssignmentToStore(group, work)
         assigned = settling.go_on()
         if assigned is not None:
             self._store(round_, assigned)

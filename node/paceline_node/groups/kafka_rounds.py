@@ -13,7 +13,7 @@ from dataclasses import field
 
 from paceline.errors import ErrorCode, InconsistentGroupProtocol
 from paceline.values import dataclass
-from paceline_node.groups.kafka_settling import Settling
+from paceline_node.groups.assignment_to_store import AssignmentToStore
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.member_records import Ready
 from paceline_node.groups.records import Member, Phase, Protocol
@@ -104,7 +104,7 @@ class Round:
     syncing: dict[str, Deferred[Synced]] = field(default_factory=dict)
     next_place: int = 0
     ready: dict[str, Ready] = field(default_factory=dict)
-    settling: Settling | None = None
+    settling: AssignmentToStore | None = None
 
     @property
     def is_first(self) -> bool:

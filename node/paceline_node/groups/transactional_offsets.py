@@ -1,7 +1,7 @@
 """Offsets committed by transactions: pending until the transaction's coordinator settles them.
 
 The first offset that a transaction commits here needs a :class:`Ticket`, taken before its
-coordinator was asked (as the first write to a partition does, ``replication/transactions.py``):
+coordinator was asked (as the first write to a partition does, ``replication/transaction_gate.py``):
 settling voids it, so an answer that was overtaken leaves nothing pending for ever.
 
 Settling goes in pieces, for what one transaction may have pending is more than fits in a batch. A

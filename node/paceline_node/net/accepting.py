@@ -16,7 +16,7 @@ from typing import Protocol
 import structlog
 import trio
 
-from paceline_node.net.connection_limit import Crowd, address_of
+from paceline_node.net.connection_limit import ConnectionLimit, address_of
 from paceline_node.net.disconnects import ClientStream, Disconnects, Look
 from paceline_node.observe.rate_limited_log import RateLimitedLog
 
@@ -84,7 +84,7 @@ class _Accepting:
         max_connections: int,
         gate: AcceptGate | None,
         opened: OpenConnections,
-        crowd: Crowd,
+        crowd: ConnectionLimit,
         look: Look | None,
     ) -> None:
         self._crowd = crowd
@@ -207,7 +207,7 @@ async def serve(
             max_connections,
             gate,
             OpenConnections() if opened is None else opened,
-            Crowd(idle_s),
+            ConnectionLimit(idle_s),
             look,
         )
         for listener in listeners:

@@ -27,7 +27,7 @@ _LAST_DATA = struct.Struct("=44xI4xI")
 """Milliseconds since data was sent last, and since some was received last."""
 
 
-class Member:
+class LimitedConnection:
     """One open connection."""
 
     __slots__ = ("address", "is_leaving", "scope", "stream")
@@ -39,26 +39,26 @@ class Member:
         self.is_leaving = False
 
 
-class Crowd:
+class ConnectionLimit:
     """The connections of one server. ``idle_s`` is what counts as silent; infinite: nobody is ever
     ended for another."""
 
     def __init__(self, idle_s: float) -> None:
         self._idle_s = idle_s
-        self._members: dict[Member, None] = {}  # whom to look at first, first
-        self._by_address: dict[str, dict[Member, None]] = {}
+        self._members: dict[LimitedConnection, None] = {}  # whom to look at first, first
+        self._by_address: dict[str, dict[LimitedConnection, None]] = {}
         self._leaving = 0
         self.displaced = 0
         """Connections ended for new ones since the server began."""
 
-    def enter(self, stream: trio.abc.Stream) -> Member:
+    def enter(self, stream: trio.abc.Stream) -> LimitedConnection:
         """A connection has its place; its service is to run in the member's scope."""
-        member = Member(stream, address_of(stream))
+        member = LimitedConnection(stream, address_of(stream))
         self._members[member] = None
         self._by_address.setdefault(member.address, {})[member] = None
         return member
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: LimitedConnection) -> None:
         """It has ended."""
         del self._members[member]
         of_address = self._by_address[member.address]
@@ -92,7 +92,9 @@ class Crowd:
         own = len(self._by_address.get(newcomer, ())) + 1
         return largest > len(self._members) // 2 and largest > 2 * own
 
-    def _most_silent(self, members: dict[Member, None]) -> tuple[float, Member]:
+    def _most_silent(
+        self, members: dict[LimitedConnection, None]
+    ) -> tuple[float, LimitedConnection]:
         """The one that was silent longest, of those that were not looked at for longest."""
         looked = [member for member, _ in zip(members, range(_LOOKED_AT), strict=False)]
         for member in looked:
@@ -103,7 +105,7 @@ class Crowd:
         return (-1.0 if best.is_leaving else _silent_s(best)), best
 
 
-def _silent_s(member: Member) -> float:
+def _silent_s(member: LimitedConnection) -> float:
     """How long nothing came or went; 0 where nobody can tell."""
     plain = plain_of(member.stream)
     if plain is None or not hasattr(socket, "TCP_INFO"):

@@ -1,7 +1,7 @@
 """What a leader appends to a partition, and the producers who wait for their acks (DESIGN 4.1).
 
 Every step is synchronous: between the check of the role and the append there is no await. Whether
-batches may be stored is judged by the parts (``sequences.py``, ``transactions.py``,
+batches may be stored is judged by the parts (``sequences.py``, ``transaction_gate.py``,
 ``producer_quota.py``); who waits for what is ``pending_produces.py``'s.
 """
 
@@ -29,7 +29,7 @@ from paceline_node.replication.producer_quota import ProducerQuota, writers_of
 from paceline_node.replication.replica import Replica, Transition
 from paceline_node.replication.sequences import SequenceFence, judge
 from paceline_node.replication.simulated_replicas import Simulation
-from paceline_node.replication.transactions import (
+from paceline_node.replication.transaction_gate import (
     MarkerOrder,
     Ticket,
     TransactionGate,
@@ -106,7 +106,7 @@ class Appends:
         ``batches`` is stamped in place, not to be used again. With ``simulated``, a lone node's
         vacant slots count for acks=all, too few are waited for (DESIGN 8). Without a batch: a
         retry's records end at ``already``. ``ticket``: what the first batch of a transaction needs
-        (``transactions.py``)."""
+        (``transaction_gate.py``)."""
         self.fence.seen(self.log.producers, headers)
         self._admission.check()
         simulated = simulated and acks == Acks.ALL and self.simulation.is_on

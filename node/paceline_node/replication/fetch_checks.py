@@ -9,7 +9,7 @@ from paceline.types import NO_EPOCH, BrokerEpoch, LeaderEpoch, NodeId
 from paceline.values import dataclass
 from paceline.wire.peer.replica import FetchPartition
 from paceline_node.controller.metadata_records import PartitionRegistration
-from paceline_node.replication import refused_cuts
+from paceline_node.replication import refused_truncations
 from paceline_node.replication.leader import LeaderState
 from paceline_node.replication.replica_log import ReplicaLog
 
@@ -50,7 +50,7 @@ def check_position(
             return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)
         epoch, end = found
         if epoch < last or end < position.fetch_offset:
-            longer = refused_cuts.is_longer(registration, log, position)
+            longer = refused_truncations.is_longer(registration, log, position)
             return FetchCheck(diverging_epoch=epoch, diverging_end=end, follower_is_longer=longer)
     if position.fetch_offset > log.log_end_offset:
         return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)

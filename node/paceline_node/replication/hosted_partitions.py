@@ -48,7 +48,7 @@ _NEW_LOGS = "new logs"
 
 
 @dataclass(frozen=True, slots=True)
-class TableSettings:
+class HostingSettings:
     """``topic_defaults``: this node's values for topic configuration keys a topic does not set.
     ``simulated_slots``: whether a lone node lets clients simulate vacant slots (DESIGN 8)."""
 
@@ -73,7 +73,7 @@ class _Work:
         return bool(self.create or self.retire or self.give_up or self.floor or self.configure)
 
 
-class PartitionTable:
+class HostedPartitions:
     """Finds partitions by name and by id. Owns their logs.
 
     ``role_changed``, ``registered`` (another registration, in the same role maybe) and ``released``
@@ -89,7 +89,7 @@ class PartitionTable:
         directory: LogDirectory,
         flusher: Flusher,
         health: Health,
-        settings: TableSettings,
+        settings: HostingSettings,
         *,
         role_changed: Callable[[Partition], None],
         registered: Callable[[Partition], None],

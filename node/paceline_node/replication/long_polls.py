@@ -12,7 +12,7 @@ from paceline_node.storage.log import Log
 _Readers = OffsetWaiters[Callable[[], None]]
 
 
-class Readers:
+class LongPolls:
     """Knows how far the readers of each isolation see."""
 
     def __init__(self, replica: Replica, log: Log) -> None:

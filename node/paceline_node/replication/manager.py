@@ -28,7 +28,7 @@ from paceline_node.replication.compaction_schedule import Compactions, Compactio
 from paceline_node.replication.damage_refusals import was_elected_anyway
 from paceline_node.replication.disk_health import Health
 from paceline_node.replication.fetcher import Fetchers, FetchIdentity, FetchSettings
-from paceline_node.replication.hosted_partitions import PartitionTable, TableSettings
+from paceline_node.replication.hosted_partitions import HostedPartitions, HostingSettings
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
 from paceline_node.replication.maintenance import Maintenance, MaintenanceSettings
 from paceline_node.replication.partition import (
@@ -73,7 +73,7 @@ class ReplicationSettings:
     simulated_max_lag: int = 0
     fetch: FetchSettings = field(default_factory=FetchSettings)
     serving: ServingLimits = field(default_factory=ServingLimits)
-    table: TableSettings = field(default_factory=TableSettings)
+    table: HostingSettings = field(default_factory=HostingSettings)
     repairs: RepairSettings = field(default_factory=RepairSettings)
     maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
@@ -115,7 +115,7 @@ class ReplicaManager:
         self.directory = LogDirectory(env)
         self.flusher = self._make_flusher(env, metrics, settings)
         self.context = self._context(env, identity, session_valid, settings)
-        self.table = PartitionTable(
+        self.table = HostedPartitions(
             self.context,
             store,
             self.directory,

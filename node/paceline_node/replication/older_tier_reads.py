@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from paceline.types import Isolation
 from paceline_node.replication.partition import Partition, ReadResult
-from paceline_node.storage.transactions import AbortedTransaction
+from paceline_node.storage.transaction_index import AbortedTransaction
 
 
 async def read_older(

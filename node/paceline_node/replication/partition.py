@@ -24,17 +24,17 @@ from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.replication.appends import Appends
 from paceline_node.replication.damage_refusals import refusal
 from paceline_node.replication.leader import Brokers
-from paceline_node.replication.long_polls import Readers
+from paceline_node.replication.long_polls import LongPolls
 from paceline_node.replication.partition_context import PartitionContext, ReadResult
 from paceline_node.replication.pending_produces import Done, ProduceResult
-from paceline_node.replication.refused_cuts import PATIENCE_S
+from paceline_node.replication.refused_truncations import PATIENCE_S
 from paceline_node.replication.replica import Replica, Role, Transition
 from paceline_node.replication.trim_progress import TrimProgress
 from paceline_node.replication.waiters import AckWatchers, Waiter
 from paceline_node.settings.topic_config import TopicConfig
 from paceline_node.storage.log import Log
 from paceline_node.storage.reading import LocalSlice
-from paceline_node.storage.transactions import AbortedTransaction
+from paceline_node.storage.transaction_index import AbortedTransaction
 
 __all__ = [
     "Done",
@@ -86,7 +86,7 @@ class Partition:
             self.appends.quota,
         )
         self.simulation = self.appends.simulation
-        self._readers = Readers(self.replica, log)
+        self._readers = LongPolls(self.replica, log)
         self.readable_end = self._readers.readable_end
         self.when_readable = self._readers.when_readable
         self.trims = TrimProgress(self.replica)

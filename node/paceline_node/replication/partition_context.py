@@ -16,7 +16,7 @@ from paceline_node.replication.producer_quota import ProducerShares
 from paceline_node.replication.write_admission import Admission
 from paceline_node.storage.log import Log
 from paceline_node.storage.reading import LogSlice
-from paceline_node.storage.transactions import AbortedTransaction
+from paceline_node.storage.transaction_index import AbortedTransaction
 
 P = TypeVar("P")
 """What a partition of the node is: ``partition.py``'s, which is built on this."""

@@ -15,7 +15,7 @@ from paceline.errors import CorruptMessage, ErrorCode, NotEnoughReplicas, NotLea
 from paceline.types import NO_EPOCH, NO_NODE, Acks, LeaderEpoch, NodeId
 from paceline.wire.peer.replica import EpochSpan, FetchedPartition, FetchPartition
 from paceline_node.controller.metadata_records import PartitionRegistration as Registration
-from paceline_node.replication import refused_cuts
+from paceline_node.replication import refused_truncations
 from paceline_node.replication.fetch_checks import (
     ACCEPTED,
     FetchCheck,
@@ -79,7 +79,7 @@ class Replica:
         *,
         high_watermark: int = 0,
         counts_durable: bool = True,
-        patience_s: float = refused_cuts.PATIENCE_S,
+        patience_s: float = refused_truncations.PATIENCE_S,
     ) -> None:
         self.me = me
         self.log = log
@@ -284,7 +284,7 @@ class Replica:
         # (DESIGN 5.7).
         if position.log_start_offset < leader.low_watermark(own=self.durable_start):
             return ACCEPTED
-        if not refused_cuts.awaits_others(
+        if not refused_truncations.awaits_others(
             leader.registration,
             sender.node,
             ran_s=now - self._started_at,
@@ -389,7 +389,7 @@ class Replica:
         follower.in_flight = None
         follower.is_behind = False
         hw = self.high_watermark
-        refused = refused_cuts.judge(self.me, self.registration, log, hw, answer)
+        refused = refused_truncations.judge(self.me, self.registration, log, hw, answer)
         if refused is not None:
             follower.leader_lacks = refused is FetchOutcome.LACKING
             return refused
@@ -428,7 +428,7 @@ class Replica:
         log = self.log
         end = log.log_end_offset
         assert self.registration is not None
-        point = refused_cuts.fork(self.registration, log.epochs, end, answer)
+        point = refused_truncations.fork(self.registration, log.epochs, end, answer)
         assert point >= follower.confirmed, (point, follower)  # I22
         if point >= end:
             # No round may leave the log as it was: a leader that says so contradicts itself.

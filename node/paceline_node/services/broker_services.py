@@ -16,7 +16,7 @@ from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadlines
-from paceline_node.replication.hosted_partitions import PartitionTable
+from paceline_node.replication.hosted_partitions import HostedPartitions
 from paceline_node.security.principals import Policy
 from paceline_node.security.producer_ids import ProducerIds
 from paceline_node.services.admin.acl_service import AclService
@@ -57,7 +57,7 @@ class BrokerParts:
     software: str
     store: MetadataStore
     controller: ControllerClient
-    table: PartitionTable
+    table: HostedPartitions
     lifecycle: Lifecycle
     policy: Policy
     deadlines: Deadlines

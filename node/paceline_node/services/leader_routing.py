@@ -26,7 +26,7 @@ from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.net.framestream import Payload
 from paceline_node.peers.links import PeerLinks
-from paceline_node.replication.hosted_partitions import PartitionTable
+from paceline_node.replication.hosted_partitions import HostedPartitions
 
 _RETRY_S = 0.05
 _MIN_FORWARD_S = 0.05
@@ -46,7 +46,7 @@ class LeaderRouting:
         node_id: NodeId,
         store: MetadataStore,
         links: PeerLinks,
-        table: PartitionTable,
+        table: HostedPartitions,
     ) -> None:
         self._env = env
         self.node_id = node_id

@@ -37,7 +37,7 @@ from paceline_node.storage.key_map import KeyMap
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_segment import Segment
 from paceline_node.storage.removed_tombstones import Removals
-from paceline_node.storage.transactions import AbortedRanges
+from paceline_node.storage.transaction_index import AbortedRanges
 
 _SECRET_BYTES = 32
 _LENGTH_AT = 8

@@ -50,7 +50,7 @@ from paceline.wire.end_marker import is_end_marker
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.key_map import KeyMap
 from paceline_node.storage.producer_state import WINDOW, ProducerKey, key_of
-from paceline_node.storage.transactions import AbortedRanges
+from paceline_node.storage.transaction_index import AbortedRanges
 
 _LENGTH_END = 12
 

@@ -16,7 +16,7 @@ from paceline.wire.records import decode_records
 from paceline_node.env import Disk
 from paceline_node.storage.log_segment import segment_name
 from paceline_node.storage.producers import ProducerTable, read_detail
-from paceline_node.storage.transactions import AbortedRanges, AbortedTransaction
+from paceline_node.storage.transaction_index import AbortedRanges, AbortedTransaction
 from paceline_node.storage.verify import BatchCursor, Finding, Problem, segment_bases
 
 _DIGEST_BYTES = 16

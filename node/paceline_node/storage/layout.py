@@ -105,7 +105,7 @@ class Offsets(enum.Enum):
         return (self.value,)
 
 
-class Beside(NamedTuple):
+class CheckpointedStart(NamedTuple):
     """What ``hw.ckpt`` keeps of a partition beside its high watermark: where its log began when
     that was written, and ``Removals.removed_to``. Neither ever falls but in a log that begins anew;
     other files that say less are older."""
@@ -114,7 +114,7 @@ class Beside(NamedTuple):
     removed_to: int = 0
 
 
-NOTHING = Beside()
+NOTHING = CheckpointedStart()
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +350,9 @@ async def write_offsets(disk: Disk, which: Offsets, offsets: Mapping[PartitionKe
 
 
 async def write_watermarks(
-    disk: Disk, watermarks: Mapping[PartitionKey, int], beside: Mapping[PartitionKey, Beside]
+    disk: Disk,
+    watermarks: Mapping[PartitionKey, int],
+    beside: Mapping[PartitionKey, CheckpointedStart],
 ) -> None:
     """Replace ``hw.ckpt`` durably, with what is to stand there of each partition besides."""
     rows = [(*_packed(key), mark, *beside.get(key, NOTHING)) for key, mark in watermarks.items()]
@@ -388,13 +390,13 @@ async def read_each(disk: Disk, which: Offsets) -> list[dict[PartitionKey, int] 
     return [await _read_column(disk, which.kind, name, 2) for name in which.files]
 
 
-async def read_beside(disk: Disk) -> dict[PartitionKey, Beside]:
+async def read_beside(disk: Disk) -> dict[PartitionKey, CheckpointedStart]:
     """What ``hw.ckpt`` says besides, as far as it can be read."""
     which = Offsets.HIGH_WATERMARK
     starts, removed = [
         await _read_column(disk, which.kind, which.value, column) or {} for column in (3, 4)
     ]
-    return {key: Beside(start, removed.get(key, 0)) for key, start in starts.items()}
+    return {key: CheckpointedStart(start, removed.get(key, 0)) for key, start in starts.items()}
 
 
 def higher(

@@ -28,7 +28,7 @@ from paceline_node.storage import (
     damage,
     epoch_file,
     offset_assignment,
-    producer_table_cuts,
+    producer_table_truncation,
     reading,
 )
 from paceline_node.storage.damage import DamagedRange
@@ -317,7 +317,7 @@ class Log:
             boundary = self._files.at(offset).boundary_at_offset(offset)
             if boundary.offset < self.log_start_offset:
                 raise ValueError(f"{self}: the batch at {offset} begins below the log start")
-            producer_table_cuts.prepare(self.producers, self._files.all, boundary.offset)
+            producer_table_truncation.prepare(self.producers, self._files.all, boundary.offset)
             prepared = self._files.prepare(boundary)
         self.mark.lower(Marked.of(boundary.offset, self.epochs))
         with self._failure.ending():
@@ -402,7 +402,9 @@ class Log:
         self.drop_snapshots_above(end, spared=spared)
         if spared >= 0:
             return
-        lost = producer_table_cuts.forget_from(self.producers, self._files.all, self.damaged, end)
+        lost = producer_table_truncation.forget_from(
+            self.producers, self._files.all, self.damaged, end
+        )
         if lost is not None:
             self.note_damage(*lost)
 
@@ -437,7 +439,7 @@ class Log:
         self.note_damage(repaired, [])
         self.epochs.splice(repaired.base_offset, repaired.next_offset, replaced.epochs.entries)
         self.epochs.truncate_start(self.oldest_offset)
-        producer_table_cuts.rebuild_from(self.producers, repaired.base_offset)
+        producer_table_truncation.rebuild_from(self.producers, repaired.base_offset)
 
     # --- compaction ---------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ import trio
 
 from paceline_node.env import Disk
 from paceline_node.storage import layout
-from paceline_node.storage.layout import Beside, Offsets, PartitionKey
+from paceline_node.storage.layout import CheckpointedStart, Offsets, PartitionKey
 
 DECISIVE = (Offsets.RECOVERY, Offsets.LOG_START)
 """Without these a start cannot know what its logs must hold; without high watermarks it can."""
@@ -39,7 +39,7 @@ class KnownOffsets:
         """Up to which change each file was written. Counted, for to compare thousands of offsets
         with each new log would cost more than all else that it takes to make one."""
         self._removed: dict[PartitionKey, int] = {}
-        self._beside: dict[PartitionKey, Beside] = {}
+        self._beside: dict[PartitionKey, CheckpointedStart] = {}
         """As it is on disk."""
         self._writing = trio.Lock()
         self.unreadable: tuple[Offsets, ...] = ()
@@ -170,6 +170,6 @@ class KnownOffsets:
         await layout.write_watermarks(self._disk, watermarks, beside)
         self._beside = beside
 
-    def _stands_beside(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, Beside]:
+    def _stands_beside(self, keys: Iterable[PartitionKey]) -> dict[PartitionKey, CheckpointedStart]:
         starts = self._offsets[Offsets.LOG_START]
-        return {key: Beside(starts.get(key, 0), self.removed_to(key)) for key in keys}
+        return {key: CheckpointedStart(starts.get(key, 0), self.removed_to(key)) for key in keys}

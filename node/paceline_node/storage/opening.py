@@ -23,7 +23,7 @@ from paceline_node.storage.partition_file import (
 )
 from paceline_node.storage.recovery import Recovered, recover
 from paceline_node.storage.recovery_report import RecoveryHints
-from paceline_node.storage.transactions import AbortedTransaction
+from paceline_node.storage.transaction_index import AbortedTransaction
 
 _LOOKED_AT_ONCE = 20
 """Markers that are looked for without a pause."""

@@ -48,7 +48,7 @@ from paceline_node.storage.producer_state import (
 from paceline_node.storage.producers import FrozenTable, ProducerTable, read_detail
 from paceline_node.storage.segment_scan import SLICE_BATCHES
 from paceline_node.storage.state_map import StateMap
-from paceline_node.storage.transactions import AbortedTransaction
+from paceline_node.storage.transaction_index import AbortedTransaction
 
 _PREFIX = "producers-"
 _SUFFIX = ".snap"

@@ -9,7 +9,7 @@ producer are remembered, because no client keeps more than five in flight. Polic
 
 A snapshot, as kept in ``producers-<offset>.snap`` (checkpoint.py frames it)::
 
-    msgpack [producers, aborted], where aborted (``transactions.py``) is
+    msgpack [producers, aborted], where aborted (``transaction_index.py``) is
         [[producer id, first offset, offset of the marker], ... by marker]
     and producers [[namespace, key (16 bytes), ...], ...], the rest by namespace:
         0     epoch, last timestamp (ms),
@@ -61,7 +61,7 @@ from paceline_node.storage.producer_state import (
 )
 from paceline_node.storage.sequenced_records import SequencedState
 from paceline_node.storage.state_map import FrozenMap, StateMap, expiry_slice
-from paceline_node.storage.transactions import AbortedTransaction, TransactionIndex
+from paceline_node.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 _JOURNAL = 8192
 _MARKS = 3

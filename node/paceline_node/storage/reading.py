@@ -21,7 +21,7 @@ from paceline.wire.batch import (
 from paceline.wire.records import decode_records
 from paceline_node.env import File, ReadableFile
 from paceline_node.storage.log_segment import Boundary, Segment, Step
-from paceline_node.storage.time_index_check import Witness
+from paceline_node.storage.time_index_check import TimeIndexCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def offset_for_timestamp(
 ) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record at or behind ``start_offset`` that is not older than
     ``timestamp_ms``; None when all are. Damaged ranges are passed over. Raises TimesInDoubt."""
-    witness = Witness()
+    witness = TimeIndexCheck()
     for segment in segments:
         if segment.next_offset <= start_offset:
             continue
@@ -132,7 +132,7 @@ def offset_for_timestamp(
 def largest_timestamp(segments: Sequence[Segment], start_offset: int, end_offset: int) -> int:
     """The largest time of the batches between two offsets; -1 when there is none. Damaged ranges
     are passed over. Raises TimesInDoubt."""
-    witness, largest = Witness(), -1
+    witness, largest = TimeIndexCheck(), -1
     for segment in segments:
         if segment.next_offset <= start_offset or segment.base_offset >= end_offset:
             continue

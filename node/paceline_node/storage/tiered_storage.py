@@ -14,7 +14,7 @@ from paceline.errors import OffsetNotAvailable, OffsetOutOfRange
 from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.producers import ProducerTable
 from paceline_node.storage.reading import LocalSlice, LogSlice
-from paceline_node.storage.transactions import AbortedTransaction
+from paceline_node.storage.transaction_index import AbortedTransaction
 
 
 class SegmentSource(Protocol):

@@ -29,7 +29,7 @@ class TimesInDoubt(Exception):
         self.offset = offset
 
 
-class Witness:
+class TimeIndexCheck:
     """Looks at the entries on which one lookup rests."""
 
     def __init__(self) -> None:

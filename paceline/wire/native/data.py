@@ -17,7 +17,7 @@ from uuid import UUID
 from paceline.types import NO_EPOCH, NO_NODE, Acks, Isolation, LeaderEpoch, NodeId, TopicId
 from paceline.values import dataclass
 from paceline.wire.message import Message
-from paceline.wire.native.standings import (
+from paceline.wire.native.status_details import (
     CertificateStanding,
     HealthFinding,
     RangeStanding,

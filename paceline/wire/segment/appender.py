@@ -16,8 +16,8 @@ from __future__ import annotations
 import enum
 from uuid import UUID
 
+from paceline.wire.segment.errors import ReplyCode
 from paceline.wire.segment.events import walk_events
-from paceline.wire.segment.faults import ReplyCode
 from paceline.wire.segment.messages import (
     ErrorMessage,
     InvalidConnectionOffset,

@@ -25,7 +25,7 @@ from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
 from paceline.values import dataclass
-from paceline.wire.segment.faults import Fault, SegmentProtocolError
+from paceline.wire.segment.errors import Fault, SegmentProtocolError
 from paceline.wire.segment.text import decode_text, encode_text
 
 _LONG = struct.Struct(">q")

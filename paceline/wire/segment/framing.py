@@ -21,7 +21,7 @@ from typing import ClassVar, TypeVar, dataclass_transform, get_type_hints
 
 from paceline.errors import LocalProtocolError
 from paceline.values import dataclass
-from paceline.wire.segment.faults import Fault, SegmentProtocolError
+from paceline.wire.segment.errors import Fault, SegmentProtocolError
 from paceline.wire.segment.fields import Field
 
 HEADER_BYTES = 8

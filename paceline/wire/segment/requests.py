@@ -11,7 +11,7 @@ import sys
 
 from paceline.values import dataclass
 from paceline.wire.segment import pravega_messages as pravega
-from paceline.wire.segment.faults import Fault, SegmentProtocolError
+from paceline.wire.segment.errors import Fault, SegmentProtocolError
 from paceline.wire.segment.framing import (
     HEADER,
     HEADER_BYTES,

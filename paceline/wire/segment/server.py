@@ -22,8 +22,8 @@ from uuid import UUID
 
 from paceline.values import dataclass
 from paceline.wire.segment.appender import Appender, AppenderState, Refused
+from paceline.wire.segment.errors import Fault, ReplyCode, SegmentProtocolError
 from paceline.wire.segment.events import walk_events
-from paceline.wire.segment.faults import Fault, ReplyCode, SegmentProtocolError
 from paceline.wire.segment.messages import (
     HEADER,
     HEADER_BYTES,

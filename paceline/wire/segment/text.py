@@ -10,7 +10,7 @@ Works on UTF-16 units: a code point above U+FFFF is two units of three bytes eac
 from __future__ import annotations
 
 from paceline.errors import LocalProtocolError
-from paceline.wire.segment.faults import Fault, SegmentProtocolError
+from paceline.wire.segment.errors import Fault, SegmentProtocolError
 
 MAX_STRING_BYTES = 0xFFFF
 

@@ -28,7 +28,7 @@ from paceline.wire.segment import messages as m
 from paceline.wire.segment import pravega_messages as w
 from paceline.wire.segment.framing import encode
 from paceline_node.client_memory import Holding
-from paceline_node.net.connection_limit import Member
+from paceline_node.net.connection_limit import LimitedConnection
 from paceline_node.net.tls_handshake import Handshakes
 from tests.authority import Authority
 from tests.hostile import kafka, native, speech_coordinator, speech_kafka, speech_native
@@ -185,8 +185,8 @@ async def is_ended_for_memory(speech: Speech, stream: trio.SocketStream) -> None
 async def makes_room_for_another(speech: Speech, stream: trio.SocketStream) -> None:
     await stream.send_all(part_of(speech))
     await trio.sleep(_ANSWER_S)
-    for member in living(Member):
-        assert isinstance(member, Member)
+    for member in living(LimitedConnection):
+        assert isinstance(member, LimitedConnection)
         member.scope.cancel("another client needs its place")
     await listen(stream)
 

@@ -25,7 +25,7 @@ from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
 from paceline.wire.segment import messages as segment
 from paceline.wire.segment import pravega_messages as pravega
-from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.errors import ReplyCode
 from paceline.wire.v1.commands import COMMANDS
 from paceline_node.security.principals import (
     ANONYMOUS,

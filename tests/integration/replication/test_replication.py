@@ -24,7 +24,7 @@ from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentReques
 from paceline.wire.records import Record, decode_records
 from paceline_node.replication.offset_lookups import find_offset
 from paceline_node.replication.partition import Partition
-from paceline_node.replication.transactions import MarkerOrder
+from paceline_node.replication.transaction_gate import MarkerOrder
 from tests.integration.replication.cluster import (
     TestCluster,
     batch,

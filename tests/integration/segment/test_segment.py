@@ -16,8 +16,8 @@ from paceline.errors import ErrorCode
 from paceline.wire.batch import build_value_batch
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.client import UNBOUNDED, closed_block
+from paceline.wire.segment.errors import ReplyCode
 from paceline.wire.segment.events import frame_events
-from paceline.wire.segment.faults import ReplyCode
 from tests.integration.node.machines import connect as connect_client
 from tests.integration.node.machines import open_stream
 from tests.integration.node.native import NativeConnection

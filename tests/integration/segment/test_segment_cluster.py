@@ -20,8 +20,8 @@ from paceline.errors import (
 )
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.client import closed_block
+from paceline.wire.segment.errors import ReplyCode
 from paceline.wire.segment.events import MAX_SENT_EVENT_BYTES, event_data, frame_events
-from paceline.wire.segment.faults import ReplyCode
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import Cluster, cluster
 from tests.integration.segment.client import connect as connect_raw

@@ -16,7 +16,7 @@ from paceline_cluster.sim.fabric import Weather
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.plan import ForeignClient, Plan
 from paceline_node.groups.keys import GROUPS_TOPIC, GroupKey, partition_of
-from paceline_node.replication.long_polls import Readers
+from paceline_node.replication.long_polls import LongPolls
 from tests.sim.node.mutants import MUTANTS, Patch
 from tests.sim.node.story import SESSION_S, Script, Story, find, plan_of
 
@@ -157,5 +157,5 @@ def readable_to_the_log_end() -> Iterator[None]:
     """Of all protocols."""
     reads = next(each.patch for each in MUTANTS if each.name == "reads go to the log end")
     end = lambda self, isolation: self._log.log_end_offset  # noqa: E731
-    with reads(), mock.patch.object(Readers, "readable_end", end):
+    with reads(), mock.patch.object(LongPolls, "readable_end", end):
         yield

@@ -16,7 +16,7 @@ from paceline.types import NO_NODE, NodeId
 from paceline.wire.batch import iter_batches
 from paceline_cluster.sim.machine import Machine
 from paceline_node.controller.metadata_records import PartitionRegistration
-from paceline_node.replication import refused_cuts
+from paceline_node.replication import refused_truncations
 from paceline_node.replication.partition import Partition
 from paceline_node.storage.durability import Durability
 from tests.sim.node.story import Story, perform, play
@@ -122,7 +122,7 @@ def test_the_others_are_not_cut_to_it() -> None:
 def test_believing_what_no_mark_knows_is_found() -> None:
     # Nor is one that is not complete believed where the two fork (replication/DESIGN 5.2): both
     # rules keep it from leading.
-    believed = mock.patch.object(refused_cuts, "_is_surely_longer", return_value=True)
+    believed = mock.patch.object(refused_truncations, "_is_surely_longer", return_value=True)
     with believed, mock.patch.object(Durability, "withhold"):
         violation = perform(rot_where_nobody_else_is_complete).violation
     assert violation is not None

@@ -13,7 +13,7 @@ from paceline.wire.message import Message
 from paceline.wire.peer.control import AlterPartitionRequest
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.plan import Plan
-from paceline_node.replication import refused_cuts
+from paceline_node.replication import refused_truncations
 from paceline_node.settings.flush_mode import FlushMode
 from tests.sim.node.mutants import core
 from tests.sim.node.story import (
@@ -179,7 +179,7 @@ def test_a_follower_behind_a_new_leader_has_to_catch_up() -> None:
 @pytest.mark.slow
 def test_letting_it_in_at_the_old_high_watermark_is_found() -> None:
     # Nor is it let in as long as the other complete one may come back; that is another rule.
-    at_once = mock.patch.object(refused_cuts, "awaits_others", return_value=False)
+    at_once = mock.patch.object(refused_truncations, "awaits_others", return_value=False)
     with core("expand without ack >= LESO")(), at_once:
         violation = perform(return_behind_a_new_leader, plan()).violation
     assert violation is not None

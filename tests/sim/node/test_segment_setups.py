@@ -12,7 +12,7 @@ import trio
 
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.client import closed_block
-from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.errors import ReplyCode
 from paceline_cluster.sim.cluster import SEGMENT_PORT
 from tests.integration.segment.client import Raw
 from tests.sim.node.story import Story, play

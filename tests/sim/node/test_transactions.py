@@ -17,8 +17,8 @@ from paceline_cluster.checker import events
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.plan import Plan
 from paceline_node.groups.transactional_offsets import TransactionalOffsets
-from paceline_node.replication.long_polls import Readers
-from paceline_node.storage.transactions import TransactionIndex
+from paceline_node.replication.long_polls import LongPolls
+from paceline_node.storage.transaction_index import TransactionIndex
 from paceline_node.transaction_names import TransactionKey
 from paceline_node.transactions.keys import TRANSACTIONS_TOPIC
 from tests.sim.node.story import SESSION_S, Story, find, plan_of, play
@@ -53,7 +53,7 @@ def test_aborted_records_that_readers_are_given_are_found() -> None:
 
 def test_reading_beyond_what_is_decided_is_found() -> None:
     to_the_high_watermark = property(lambda self: self._replica.high_watermark)
-    with mock.patch.object(Readers, "last_stable_offset", to_the_high_watermark):
+    with mock.patch.object(LongPolls, "last_stable_offset", to_the_high_watermark):
         find(some_transactions, plan(), "read but not committed")
 
 

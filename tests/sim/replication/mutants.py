@@ -35,7 +35,7 @@ from paceline_cluster.sim.replicas.runs import (
 )
 from paceline_node.controller import context, isr_proposals, partition_change, registration
 from paceline_node.controller.metadata_records import PartitionRegistration
-from paceline_node.replication import refused_cuts
+from paceline_node.replication import refused_truncations
 from paceline_node.replication import replica as replica_module
 from paceline_node.replication.fetch_checks import (
     ACCEPTED,
@@ -334,13 +334,13 @@ def _although_trusted(patch: Patch) -> Patch:
 
 def _obeys(cut: FetchOutcome) -> Patch:
     """What is refused for this reason is done after all."""
-    judge = refused_cuts.judge
+    judge = refused_truncations.judge
 
     def obedient(*seen: Any) -> FetchOutcome | None:
         refused = judge(*seen)
         return None if refused is cut else refused
 
-    return _set(refused_cuts, "judge", obedient)
+    return _set(refused_truncations, "judge", obedient)
 
 
 @contextlib.contextmanager
@@ -360,7 +360,7 @@ def _taint_forgotten() -> Iterator[None]:
         mock.patch.object(incarnation, "judge", unsuspecting),
         # The longest log would make up for it, but in thousands of seeds.
         _obeys(FetchOutcome.LONGER)(),
-        mock.patch.object(refused_cuts, "awaits_others", return_value=False),
+        mock.patch.object(refused_truncations, "awaits_others", return_value=False),
     ):
         yield
 
@@ -430,7 +430,7 @@ MIDDLE = (
         "former unconfirmed terms count",
         AGED_ALONE,
         200,
-        _although_trusted(_set(refused_cuts, "unconfirmed_epochs", _present_term_alone)),
+        _although_trusted(_set(refused_truncations, "unconfirmed_epochs", _present_term_alone)),
         seed=8,
     ),
 )

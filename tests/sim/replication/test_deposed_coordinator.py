@@ -17,8 +17,8 @@ from paceline.wire.frame import Frame, Kind
 from paceline.wire.peer.transactions import TransactionVerified
 from paceline.wire.records import Record
 from paceline_node.replication.partition import Partition, ProduceResult
-from paceline_node.replication.transactions import MarkerOrder
-from paceline_node.services.awaited_answer import Answer
+from paceline_node.replication.transaction_gate import MarkerOrder
+from paceline_node.services.future import Future
 from paceline_node.services.transactions.transaction_rpc import TransactionRpc
 from paceline_node.services.transactions.transactional_produce import TransactionalProduce
 from paceline_node.transaction_names import Family, TransactionKey
@@ -59,7 +59,7 @@ def written(sequence: int) -> tuple[bytearray, list[BatchHeader]]:
 
 
 async def write(produces: TransactionalProduce, partition: Partition, sequence: int) -> int:
-    answer: Answer[ProduceResult] = Answer()
+    answer: Future[ProduceResult] = Future()
     data, headers = written(sequence)
     produces.produce(
         partition,
@@ -75,7 +75,7 @@ async def write(produces: TransactionalProduce, partition: Partition, sequence: 
 
 
 async def end(partition: Partition, coordinator_epoch: int) -> int:
-    answer: Answer[ProduceResult] = Answer()
+    answer: Future[ProduceResult] = Future()
     order = MarkerOrder(7, 0, SERIAL, False, coordinator_epoch)
     partition.end_transaction(order, timeout_s=10.0, done=answer.deliver)
     return (await answer.wait()).last_offset

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio.testing
 
-from paceline_node.storage.transactions import TransactionIndex
+from paceline_node.storage.transaction_index import TransactionIndex
 from tests.sim.replication.memory_cluster import memory_cluster
 from tests.sim.replication.test_removed_tombstones import (
     caught_up,

@@ -21,7 +21,7 @@ from paceline.errors import (
 from paceline.types import NodeId
 from paceline.wire.batch_header import ProducerNamespace
 from paceline.wire.cursus.batch import CursusRecord
-from paceline.wire.mapping import record_of
+from paceline.wire.cursus_record_mapping import record_of
 from paceline.wire.peer.control import CreateSegmentRequest
 from paceline.wire.records import Record
 from paceline.wire.segment.events import frame_events

@@ -12,7 +12,7 @@ from paceline_node.env import Disk
 from paceline_node.replication.leader import LeaderState
 from paceline_node.replication.partition import Partition
 from paceline_node.storage import layout
-from paceline_node.storage.layout import Beside, Offsets, PartitionKey
+from paceline_node.storage.layout import CheckpointedStart, Offsets, PartitionKey
 from tests.integration.replication.test_replication import values
 from tests.sim.replication.memory_cluster import MemoryCluster, memory_cluster
 
@@ -109,7 +109,7 @@ async def test_a_leader_that_has_forgotten_it_everywhere_learns_it_from_the_othe
     await lead_others(segment_bytes, is_first=is_first)
 
 
-async def _nothing_beside(_: Disk) -> dict[PartitionKey, Beside]:
+async def _nothing_beside(_: Disk) -> dict[PartitionKey, CheckpointedStart]:
     return {}
 
 

@@ -12,7 +12,7 @@ from paceline.wire.batch import build_batch
 from paceline.wire.batch_header import TRANSACTIONAL, verify
 from paceline.wire.records import Record
 from paceline_node.replication.partition import Partition
-from paceline_node.replication.transactions import MarkerOrder
+from paceline_node.replication.transaction_gate import MarkerOrder
 from paceline_node.storage import compaction_file
 from paceline_node.storage.removed_tombstones import Removals
 from tests.integration.replication.cluster import TestNode, produce

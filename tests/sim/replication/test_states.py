@@ -12,7 +12,7 @@ from paceline.types import Acks, NodeId
 from paceline.wire.batch import ProducerNamespace, read_header
 from paceline.wire.native.admin import ReassignPartition
 from paceline_node.replication.partition import Partition
-from paceline_node.services.awaited_answer import Answer
+from paceline_node.services.future import Future
 from paceline_node.storage import checkpoint, partition_file, producer_file
 from paceline_node.storage.byte_segment_batches import Run, run_batch, seal_batch
 from paceline_node.storage.byte_segment_state import require_next, writer_key
@@ -26,7 +26,7 @@ SETTINGS = {"segment_bytes": "1024", "min_insync_replicas": "2"}
 
 
 async def store(leader: Partition, data: bytearray) -> None:
-    answer: Answer[object] = Answer()
+    answer: Future[object] = Future()
     leader.produce(data, [read_header(data)], acks=Acks.ALL, timeout_s=10, done=answer.deliver)
     await answer.wait()
 

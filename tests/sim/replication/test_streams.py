@@ -8,7 +8,7 @@ import trio.testing
 
 from paceline.errors import Throttled
 from paceline.wire.cursus.batch import CursusRecord
-from paceline.wire.mapping import record_of
+from paceline.wire.cursus_record_mapping import record_of
 from paceline_node.replication.partition import Partition
 from paceline_node.services.event_streams.event_streams import EventStreams, VersionConflict
 from paceline_node.storage.memory_disk import MemoryDisk

@@ -10,14 +10,14 @@ from paceline.wire.end_marker import is_end_marker
 from paceline.wire.peer.names import PartitionName
 from paceline.wire.records import decode_records
 from paceline_node.replication.sequences import SequenceFence, judge
-from paceline_node.replication.transactions import (
+from paceline_node.replication.transaction_gate import (
     MarkerOrder,
     TransactionGate,
     check_all,
     check_order,
 )
 from paceline_node.storage.producers import ProducerTable, read_detail
-from paceline_node.storage.transactions import is_aborted
+from paceline_node.storage.transaction_index import is_aborted
 
 PARTITIONS = 3
 

@@ -23,7 +23,7 @@ from paceline.errors import (
     PacelineError,
     TransactionCoordinatorFenced,
 )
-from paceline_node.replication.transactions import MarkerOrder
+from paceline_node.replication.transaction_gate import MarkerOrder
 from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.replica import MachineReplica, Phase
 from paceline_node.transaction_names import Family, TransactionKey

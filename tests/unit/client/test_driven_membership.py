@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import trio
 from trio.testing import memory_stream_pair
 
-from paceline.client.coordinator_link import CoordinatorLink
+from paceline.client.driven_link import DrivenLink
 from paceline.client.driven_membership import Driven, DrivenSettings
 from paceline.client.endpoint import Endpoint
 from paceline.client.retry import Backoff
@@ -90,7 +90,7 @@ async def test_a_channel_that_ends_during_a_stop_is_loss_at_once(
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(driven.run)
-        consulted = CoordinatorLink(await dialled.receive(), "coordinator")
+        consulted = DrivenLink(await dialled.receive(), "coordinator")
         frame = await consulted.receive()
         header, start = read_header(frame)
         assert isinstance(read_request(header, frame, start), ConsultRequest)
@@ -99,7 +99,7 @@ async def test_a_channel_that_ends_during_a_stop_is_loss_at_once(
             response_frame(header, 0, ConsultResponse(coordinator_id=1, brokers=(place,)))
         )
         channel = await dialled.receive()
-        link = CoordinatorLink(channel, "coordinator")
+        link = DrivenLink(channel, "coordinator")
         frame = await link.receive()
         header, start = read_header(frame)
         assert isinstance(read_request(header, frame, start), RegisterRequest)

@@ -16,7 +16,7 @@ import pytest
 from paceline.documents.survey import Survey
 from paceline.health import Level
 from paceline.types import NodeId
-from paceline.wire.native.standings import CertificateStanding, HealthFinding
+from paceline.wire.native.status_details import CertificateStanding, HealthFinding
 from paceline_cluster import questions
 from paceline_cluster.cli.main import main
 from paceline_cluster.verdicts import (

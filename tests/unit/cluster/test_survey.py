@@ -14,7 +14,7 @@ from paceline.documents.survey import Survey, health_document
 from paceline.health import OF_CLUSTER, OF_NODE, Level
 from paceline.types import INTERNAL_TOPICS, NodeId
 from paceline.wire.native.data import BrokerInfo, StatusReply
-from paceline.wire.native.standings import HealthFinding, RangeStanding
+from paceline.wire.native.status_details import HealthFinding, RangeStanding
 from paceline_cluster import processes, questions, readiness
 from paceline_cluster.cli.survey_report import (
     health_tables,

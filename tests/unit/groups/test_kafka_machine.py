@@ -20,7 +20,7 @@ from paceline.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from paceline_node.groups import kafka_answers, kafka_barrier, kafka_group, kafka_settling
+from paceline_node.groups import assignment_to_store, kafka_answers, kafka_barrier, kafka_group
 from paceline_node.groups.committed_offsets import Commit, OffsetRule
 from paceline_node.groups.kafka_barrier import Barrier
 from paceline_node.groups.kafka_group import KafkaGroup
@@ -368,7 +368,7 @@ class SmallSteps(KafkaMachine):
     def __init__(self) -> None:
         self.steps = ExitStack()
         self.steps.enter_context(mock.patch.object(kafka_answers, "AT_ONCE", 1))
-        self.steps.enter_context(mock.patch.object(kafka_settling, "UNITS_AT_ONCE", 1))
+        self.steps.enter_context(mock.patch.object(assignment_to_store, "UNITS_AT_ONCE", 1))
         super().__init__()
 
     def teardown(self) -> None:

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from paceline_node.services.groups.group_service import GroupService
-from paceline_node.services.groups.kafka_commands import KafkaGroup
+from paceline_node.services.groups.open_kafka_group import OpenKafkaGroup
 from paceline_node.services.records.fetch import FetchService
 from paceline_node.services.records.list_offsets import OffsetService
 from paceline_node.services.records.produce import ProduceService
@@ -27,7 +27,7 @@ ONLY_FAKES = {"settle"}
         (FakeOffsets, OffsetService),
         (FakeTrimming, TrimService),
         (FakeGroups, GroupService),
-        (FakeGroup, KafkaGroup),
+        (FakeGroup, OpenKafkaGroup),
     ],
     ids=lambda each: each.__name__,
 )

@@ -19,7 +19,7 @@ from paceline_node.client_memory import Portion, unlimited
 from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.cluster import KafkaCluster
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
-from paceline_node.listeners.kafka.groups import KafkaGroups
+from paceline_node.listeners.kafka.groups import KafkaGroupRequests
 from paceline_node.listeners.kafka.offsets import KafkaOffsets
 from paceline_node.listeners.kafka.transactions import KafkaTransactions
 from paceline_node.loop_turns import Turns
@@ -126,7 +126,7 @@ def call(version: int) -> Call:
 
 
 async def of_groups(api: CoordinatorApi, failing: Any) -> Any:
-    members = KafkaGroups(failing, failing)
+    members = KafkaGroupRequests(failing, failing)
     match api:
         case CoordinatorApi.JOIN_GROUP:
             return await members.join(groups.JoinGroupRequest(group_id="g"), call(5))

@@ -17,7 +17,7 @@ from paceline_node.listeners.kafka.offsets import KafkaOffsets
 from paceline_node.loop_turns import Turns
 from paceline_node.request_pace import Pace
 from paceline_node.security.principals import ANONYMOUS
-from paceline_node.services.groups.kafka_commands import KafkaGroup
+from paceline_node.services.groups.open_kafka_group import OpenKafkaGroup
 
 STORED = {("t" + str(at % 3), at): Offset(at) for at in range(2000)}
 
@@ -34,9 +34,9 @@ class Groups:
         self.offsets = self
         self.most = self._count = 0
 
-    def open_kafka(self, *_: object) -> KafkaGroup:
+    def open_kafka(self, *_: object) -> OpenKafkaGroup:
         here = cast(Any, self)
-        return KafkaGroup(here, here, Turns(), self.key, "")
+        return OpenKafkaGroup(here, here, Turns(), self.key, "")
 
     def may_see_offsets(self, _principal: object) -> Callable[[str], bool]:
         return lambda _topic: True

@@ -6,7 +6,7 @@ import pytest
 
 from paceline.errors import ErrorCode, error_for
 from paceline.wire.segment import messages as m
-from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.errors import ReplyCode
 from paceline_node.listeners.segment.errors import reply_to
 
 KINDS = {

@@ -20,10 +20,10 @@ POLICY = frozenset(
 )
 GIVEN = frozenset(
     {
-        "CursusGroup",
-        "DrivenGroup",
+        "OpenCursusGroup",
+        "OpenDrivenGroup",
         "EventStreams",
-        "KafkaGroup",
+        "OpenKafkaGroup",
         "LedSegment",
         "OpenAcls",
         "OpenGroup",
@@ -35,7 +35,7 @@ GIVEN = frozenset(
         "RecordScan",
         "RolesOfTopic",
         "SlotsOfTopic",
-        "V1Group",
+        "OpenV1Group",
         "WritableStreams",
     }
 )

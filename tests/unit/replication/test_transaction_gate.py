@@ -16,7 +16,7 @@ from paceline.wire.batch import build_batch
 from paceline.wire.batch_header import TRANSACTIONAL, BatchHeader, verify
 from paceline.wire.end_marker import EndMarker, build_end_marker
 from paceline.wire.records import Record
-from paceline_node.replication.transactions import (
+from paceline_node.replication.transaction_gate import (
     MarkerOrder,
     TransactionGate,
     check_all,

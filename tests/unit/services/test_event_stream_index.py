@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from paceline.wire.batch import build_batch, read_header, stamp
 from paceline.wire.cursus.batch import CursusRecord
-from paceline.wire.mapping import record_of
+from paceline.wire.cursus_record_mapping import record_of
 from paceline.wire.records import Record
 from paceline_node.services.event_streams.event_stream_index import (
     SnapshotPlace,

@@ -21,7 +21,7 @@ from paceline.wire.peer.transactions import (
     WriteMarkers,
 )
 from paceline.wire.records import decode_records
-from paceline_node.replication.transactions import MarkerOrder
+from paceline_node.replication.transaction_gate import MarkerOrder
 from paceline_node.services.transactions.ending_signal import EndingSignal
 from paceline_node.services.transactions.transaction_endings import TransactionEndings
 from paceline_node.storage.producer_state import key_of_id

@@ -11,7 +11,7 @@ from paceline.errors import OffsetOutOfRange
 from paceline.wire.batch_header import iter_batches
 from paceline_node.storage.log import Log
 from paceline_node.storage.reading import LogSlice
-from paceline_node.storage.transactions import AbortedTransaction
+from paceline_node.storage.transaction_index import AbortedTransaction
 
 
 class FarFile:

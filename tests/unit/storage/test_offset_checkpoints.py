@@ -8,7 +8,7 @@ import trio
 
 from paceline.types import TopicId
 from paceline_node.storage import layout
-from paceline_node.storage.layout import Beside, Offsets, PartitionKey
+from paceline_node.storage.layout import CheckpointedStart, Offsets, PartitionKey
 from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.offset_checkpoints import KnownOffsets
 
@@ -84,7 +84,7 @@ async def test_a_start_that_only_one_file_still_knows_is_written_to_the_others()
     (key,) = keys(1)
     await layout.write_offsets(disk, Offsets.RECOVERY, {key: 9})
     await layout.write_offsets(disk, Offsets.LOG_START, {key: 3})
-    await layout.write_watermarks(disk, {key: 9}, {key: Beside(7, 0)})
+    await layout.write_watermarks(disk, {key: 9}, {key: CheckpointedStart(7, 0)})
     known = await known_on(disk)
     assert known.of(Offsets.LOG_START, key) == 7
     await known.write(Offsets.LOG_START, {key: 7})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from paceline.errors import InvalidRecord
 from paceline.wire.batch import build_batch
 from paceline.wire.cursus.batch import CursusRecord
-from paceline.wire.mapping import columns_of, cursus_of, record_of
+from paceline.wire.cursus_record_mapping import columns_of, cursus_of, record_of
 from paceline.wire.records import Record, decode_records, encode_values
 from tests.unit.wire_cursus.test_batches import records
 

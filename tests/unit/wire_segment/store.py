@@ -13,8 +13,8 @@ from uuid import UUID
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.appender import Appender
 from paceline.wire.segment.client import UNBOUNDED, ReplyReader
+from paceline.wire.segment.errors import SegmentProtocolError
 from paceline.wire.segment.events import frame_events
-from paceline.wire.segment.faults import SegmentProtocolError
 from paceline.wire.segment.partials import cut
 from paceline.wire.segment.server import (
     Append,

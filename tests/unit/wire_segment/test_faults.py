@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from paceline.wire.segment import messages as m
-from paceline.wire.segment.faults import Fault, ReplyCode
+from paceline.wire.segment.errors import Fault, ReplyCode
 from paceline.wire.segment.server import (
     MAX_RUN_BYTES,
     Append,

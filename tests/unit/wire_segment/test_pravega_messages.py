@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.wire.segment import pravega_messages as w
-from paceline.wire.segment.faults import Fault, SegmentProtocolError
+from paceline.wire.segment.errors import Fault, SegmentProtocolError
 from paceline.wire.segment.fields import TableKey
 from paceline.wire.segment.framing import (
     HEADER,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from paceline.errors import LocalProtocolError
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.client import ReplyReader
+from paceline.wire.segment.errors import SegmentProtocolError
 from paceline.wire.segment.events import event_data, frame_events
-from paceline.wire.segment.faults import SegmentProtocolError
 from paceline.wire.segment.fields import TableKey
 from paceline.wire.segment.framing import Direction, MessageTable
 from paceline.wire.segment.names import place_of

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.client import ReplyReader, closed_block
-from paceline.wire.segment.faults import Fault
+from paceline.wire.segment.errors import Fault
 from paceline.wire.segment.partials import cut
 from paceline.wire.segment.server import OtherDialect, Requested, ServerConnection
 from paceline.wire.segment.text import decode_text, encode_text

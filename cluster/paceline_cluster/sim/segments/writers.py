@@ -18,8 +18,8 @@ from paceline.client.endpoint import Endpoint
 from paceline.client.transport import Dial
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.client import ReplyReader
+from paceline.wire.segment.errors import ReplyCode
 from paceline.wire.segment.events import event_data, frame_events
-from paceline.wire.segment.faults import ReplyCode
 from paceline_cluster.sim.cluster import SEGMENT_PORT, SimCluster
 from paceline_cluster.sim.plan import Plan
 from paceline_cluster.sim.segments.blocks import block_of

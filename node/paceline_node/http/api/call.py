@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from paceline.errors import InvalidRequest
 from paceline.types import NodeId
-from paceline.wire.peer.looks import TransactionName
+from paceline.wire.peer.cluster_queries import TransactionName
 from paceline.wire.peer.names import GroupName, PartitionName
 from paceline_node.security.principals import Principal
 from paceline_node.services.paging import MOST

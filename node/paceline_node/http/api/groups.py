@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.documents.groups import group_document, listing_document, progress_document
 from paceline.wire.native.groups import KAFKA_FAMILY
-from paceline.wire.peer.looks import GroupProgress
+from paceline.wire.peer.cluster_queries import GroupProgress
 from paceline.wire.peer.names import GroupName
 from paceline_node.http.api.call import Call, place_of_group, place_of_partition
 from paceline_node.http.api.documents import Document, listed

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from paceline.documents.records import record_document
 from paceline.errors import InvalidRequest, UnknownTopicOrPartition
-from paceline.wire.peer.record_looks import LookedRecord, LookFrom, RecordsLookedAt
+from paceline.wire.peer.record_browsing import LookedRecord, LookFrom, RecordsLookedAt
 from paceline.wire.records import Record
 from paceline_node.http.api.call import Call, number
 from paceline_node.http.api.documents import Document, listed
 from paceline_node.loop_turns import Turns
-from paceline_node.services.records.record_looks import RecordLooks
+from paceline_node.services.records.record_browser import RecordBrowser
 
 _BEGINS = {"offset": LookFrom.OFFSET, "time": LookFrom.TIME, "last": LookFrom.LAST}
 _CONTAINED_CHARACTERS = 1000
@@ -21,7 +21,7 @@ MOST_BYTES = 4096
 class RecordPages:
     """Of any partition, whoever leads it."""
 
-    def __init__(self, looks: RecordLooks, turns: Turns) -> None:
+    def __init__(self, looks: RecordBrowser, turns: Turns) -> None:
         self._looks = looks
         self._turns = turns
 

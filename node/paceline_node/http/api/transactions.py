@@ -6,13 +6,13 @@ from paceline.documents.transactions import transaction_document
 from paceline_node.http.api.call import Call, place_of_transaction
 from paceline_node.http.api.documents import Document, listed
 from paceline_node.loop_turns import Turns
-from paceline_node.services.admin.transaction_looks import TransactionLooks
+from paceline_node.services.admin.transaction_views import TransactionViews
 
 
 class TransactionPages:
     """Of the whole cluster."""
 
-    def __init__(self, looks: TransactionLooks, turns: Turns) -> None:
+    def __init__(self, looks: TransactionViews, turns: Turns) -> None:
         self._looks = looks
         self._turns = turns
 

@@ -11,7 +11,7 @@ from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.batch import CursusRecord, Dialect, encode_head, encode_record
 from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.partitioner import partition_for
-from paceline.wire.mapping import cursus_of, record_of
+from paceline.wire.cursus_record_mapping import cursus_of, record_of
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.env import Env

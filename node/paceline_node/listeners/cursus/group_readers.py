@@ -21,8 +21,8 @@ from paceline_node.listeners.cursus.groups import check_status, no_coordinator, 
 from paceline_node.listeners.cursus.session import CursusCall
 from paceline_node.listeners.cursus.topic_lookup import LISTENER
 from paceline_node.security.principals import Operation
-from paceline_node.services.groups.cursus_commands import CursusGroup
 from paceline_node.services.groups.group_service import GroupService
+from paceline_node.services.groups.open_cursus_group import OpenCursusGroup
 from paceline_node.services.leader_routing import LeaderRouting
 
 _PAUSE_S = 0.02
@@ -36,7 +36,7 @@ class GroupReaders:
         self._groups = groups
         self._routing = routing
 
-    def open(self, place: ReadPlace, call: CursusCall) -> CursusGroup | None:
+    def open(self, place: ReadPlace, call: CursusCall) -> OpenCursusGroup | None:
         """The group that a reader reads for, whose other streams it may end. Raises CursusError for
         one that may not act on it."""
         if place.group is None:
@@ -49,7 +49,7 @@ class GroupReaders:
             detail = f"command={call.word} permission=group"
             raise CursusError("NOT_AUTHORIZED_FOR_OPERATION", detail) from error
 
-    async def fence(self, place: ReadPlace, group: CursusGroup | None) -> int | None:
+    async def fence(self, place: ReadPlace, group: OpenCursusGroup | None) -> int | None:
         """What its group has committed for a reader's partition. Refuses a reader of an older
         generation, and, after a while, one that would begin where a transaction that is being ended
         has read already.
@@ -77,7 +77,7 @@ class GroupReaders:
                 raise no_coordinator(group.key.group)
             await trio.sleep(_PAUSE_S)
 
-    async def _committed_elsewhere(self, place: ReadPlace, group: CursusGroup) -> int | None:
+    async def _committed_elsewhere(self, place: ReadPlace, group: OpenCursusGroup) -> int | None:
         """As the coordinator says. It is not asked for a reader that names an offset and no
         generation; one that names an offset reads on, too, where nobody answers, and is refused
         when it commits; not where the coordinator says that the offset may move."""

@@ -49,8 +49,8 @@ from paceline_node.listeners.cursus.coordinators import (
 from paceline_node.listeners.cursus.session import CursusCall, PeerAnswer, Reply, text
 from paceline_node.listeners.cursus.topic_lookup import LISTENER, TopicLookup
 from paceline_node.security.principals import Operation
-from paceline_node.services.groups.cursus_commands import CursusGroup, GroupStatus
 from paceline_node.services.groups.group_service import CURSUS, GroupService
+from paceline_node.services.groups.open_cursus_group import GroupStatus, OpenCursusGroup
 from paceline_node.services.leader_routing import LeaderRouting
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class CursusGroupCommands:
 
     # --- members ----------------------------------------------------------------------------------
 
-    def _open_to_member(self, request: _MembersOwn, call: CursusCall) -> CursusGroup:
+    def _open_to_member(self, request: _MembersOwn, call: CursusCall) -> OpenCursusGroup:
         return self._groups.open_cursus(
             call.principal, Operation.JOIN_GROUP, request.group, request.topic
         )
@@ -239,7 +239,7 @@ class CursusGroupCommands:
         frame = await self._routing.ask(node, PeerApi.CURSUS_GROUPS, ask, budget_s=left_s)
         names.update(CursusGroupsFound.unpack(frame.body).names)
 
-    def open_to_commit(self, group: str, topic: str, call: CursusCall) -> CursusGroup:
+    def open_to_commit(self, group: str, topic: str, call: CursusCall) -> OpenCursusGroup:
         """A group, for a client that commits offsets for it. Raises AuthorizationFailed."""
         return self._groups.open_cursus(call.principal, Operation.COMMIT_OFFSETS, group, topic)
 
@@ -316,7 +316,7 @@ class CursusGroupCommands:
     # --- where ------------------------------------------------------------------------------------
 
     async def _at_coordinator(
-        self, group: CursusGroup, call: CursusCall, serve: Serve[Reply], member: str = ""
+        self, group: OpenCursusGroup, call: CursusCall, serve: Serve[Reply], member: str = ""
     ) -> Reply:
         """What ``serve`` answers on the group's engine, wherever that is."""
         with _in_words(group, call, member):
@@ -326,7 +326,7 @@ class CursusGroupCommands:
 
     async def _located(
         self,
-        group: CursusGroup,
+        group: OpenCursusGroup,
         call: CursusCall,
         serve: Serve[T],
         there: Callable[[NodeId], Awaitable[T]],
@@ -343,7 +343,7 @@ class CursusGroupCommands:
 
 
 @contextmanager
-def _in_words(group: CursusGroup, call: CursusCall, member: str) -> Iterator[None]:
+def _in_words(group: OpenCursusGroup, call: CursusCall, member: str) -> Iterator[None]:
     """Refusals become those that clients know."""
     name = group.key.group
     try:

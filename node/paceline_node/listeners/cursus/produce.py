@@ -12,7 +12,7 @@ from paceline.wire.cursus.errors import CursusError, class_of, malformed_batch, 
 from paceline.wire.cursus.partitioner import partition_for
 from paceline.wire.cursus.replies import Ack, ack_json
 from paceline.wire.cursus.requests import Publish
-from paceline.wire.mapping import columns_of
+from paceline.wire.cursus_record_mapping import columns_of
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.env import Env

@@ -17,7 +17,7 @@ from paceline.values import dataclass
 from paceline.wire.cursus.batch import Dialect, encode_head, encode_record, parse_batch
 from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.requests import OffsetReset, ReadPlace
-from paceline.wire.mapping import cursus_of
+from paceline.wire.cursus_record_mapping import cursus_of
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusRecordsAsked, CursusRecordsFound
 from paceline.wire.records import Record

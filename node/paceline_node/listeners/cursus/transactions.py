@@ -32,7 +32,7 @@ from paceline.errors import (
 from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.batch import CursusRecord
 from paceline.wire.cursus.errors import CursusError, invalid, partition_not_found, quoted
-from paceline.wire.mapping import record_of
+from paceline.wire.cursus_record_mapping import record_of
 from paceline_node.bare_errors import bare
 from paceline_node.detailed_errors import SequenceReused
 from paceline_node.env import Env
@@ -46,7 +46,7 @@ from paceline_node.services.groups.open_group import OpenGroup
 from paceline_node.services.records.produce import ProduceService
 from paceline_node.services.topics.cluster_view import TopicView
 from paceline_node.services.transactions.transaction_service import TransactionService
-from paceline_node.services.transactions.transaction_views import RecordToStage, StagedInfo
+from paceline_node.services.transactions.transaction_values import RecordToStage, StagedInfo
 from paceline_node.transaction_names import Family, TransactionKey
 
 R = TypeVar("R")

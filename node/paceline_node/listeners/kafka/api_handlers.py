@@ -8,7 +8,7 @@ from paceline_node.listeners.kafka.call import Handlers
 from paceline_node.listeners.kafka.cluster import KafkaCluster
 from paceline_node.listeners.kafka.delete_records import KafkaDeleteRecords
 from paceline_node.listeners.kafka.fetch import KafkaFetch
-from paceline_node.listeners.kafka.groups import KafkaGroups
+from paceline_node.listeners.kafka.groups import KafkaGroupRequests
 from paceline_node.listeners.kafka.offsets import KafkaOffsets
 from paceline_node.listeners.kafka.reassignments import KafkaReassignments
 from paceline_node.listeners.kafka.topics import KafkaTopics
@@ -28,7 +28,7 @@ def api_handlers(env: Env, services: BrokerServices, removal: TopicDeletion) -> 
         services.authorized,
     )
     fetch = KafkaFetch(env, services.fetch, services.offsets, services.turns)
-    groups = KafkaGroups(services.groups, services.authorized)
+    groups = KafkaGroupRequests(services.groups, services.authorized)
     offsets = KafkaOffsets(services.groups)
     topics = KafkaTopics(services.topics, removal)
     transactions = KafkaTransactions(

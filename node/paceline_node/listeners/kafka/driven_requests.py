@@ -40,8 +40,8 @@ from paceline_node.net.transport import Transport
 from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.security.principals import Operation, Principal
-from paceline_node.services.groups.driven_commands import DrivenGroup
 from paceline_node.services.groups.group_service import GroupService
+from paceline_node.services.groups.open_driven_group import OpenDrivenGroup
 from paceline_node.services.topics.topic_service import TopicService
 
 _REQUEST_BYTES_MAX = 1024 * 1024
@@ -143,7 +143,7 @@ class CoordinatorRequests:
             self._counted(Ask.REGISTER, ErrorCode.INVALID_REQUEST, arrived)
             await self._refuse(transport, header, error, ErrorCode.INVALID_REQUEST, client)
             return
-        group: DrivenGroup | None = None
+        group: OpenDrivenGroup | None = None
 
         def answered(channel: ConsumerChannel, error: int, body: PositionsResponse | None) -> None:
             assert group is not None, "nobody is asked who has not registered"
@@ -175,7 +175,7 @@ class CoordinatorRequests:
             if group is not None:
                 group.closed(request.consumer_id, channel)
 
-    def _opened(self, request: RegisterRequest, client: Client) -> DrivenGroup:
+    def _opened(self, request: RegisterRequest, client: Client) -> OpenDrivenGroup:
         """The group, for a consumer of it. Raises AuthorizationFailed."""
         group = self._groups.open_driven(client.principal, Operation.JOIN_GROUP, request.group_id)
         if request.auto_commit:

@@ -25,7 +25,7 @@ from paceline_node.listeners.kafka.compacted_gaps import ReadOn
 from paceline_node.listeners.kafka.errors import code_of
 from paceline_node.loop_turns import Turns
 from paceline_node.net.transport import FilePart
-from paceline_node.services.awaited_answer import Answer
+from paceline_node.services.future import Future
 from paceline_node.services.partitions.partition_access import Refused
 from paceline_node.services.records import fetch as reading
 from paceline_node.services.records.fetch import FetchService, InOlderTier, ReadResult, aborted_in
@@ -125,7 +125,7 @@ class KafkaFetch:
     async def _read(self, wish: reading.Wish) -> list[reading.Outcome]:
         if len(wish.parts) > _AT_ONCE:
             return await self._service.fetch_in_turns(wish)
-        answer: Answer[list[reading.Outcome]] = Answer()
+        answer: Future[list[reading.Outcome]] = Future()
         try:
             parked = self._service.fetch(wish, answer.deliver)
         except InOlderTier:

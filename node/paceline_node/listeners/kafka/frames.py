@@ -1,8 +1,8 @@
 """Frames of the Kafka family off a connection: a size of four bytes, then that many.
 
 A frame is memory of its own, because batches are stamped in place where they were received. What a
-client announces is not believed: memory is taken by what arrives (``wire/arrival.py``), and that is
-what the node's account of memory is charged (``client_memory.py``).
+client announces is not believed: memory is taken by what arrives (``wire/frame_memory.py``), and
+that is what the node's account of memory is charged (``client_memory.py``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import trio
 
 from paceline.errors import RemoteProtocolError
-from paceline.wire.arrival import RECEIVE_BYTES, memory_for, taken_bytes
+from paceline.wire.frame_memory import RECEIVE_BYTES, memory_for, taken_bytes
 from paceline_node.client_memory import Portion
 from paceline_node.net.deadlines import arrival_s
 from paceline_node.net.transport import Transport

@@ -20,7 +20,7 @@ _MEMBERS_PER_UNIT = 4
 _BYTES_PER_UNIT = 64 * 1024
 
 
-class KafkaGroups:
+class KafkaGroupRequests:
     """Membership; groups are of the family that the native client shares (groups/DESIGN 1.1)."""
 
     def __init__(self, groups: GroupService, authorized: AuthorizedOperations) -> None:

@@ -11,11 +11,11 @@ from paceline_node.listeners.kafka.call import Call
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.listeners.kafka.errors import FORBIDDEN, topic_code
 from paceline_node.security.principals import Operation, ResourceKind
-from paceline_node.services.groups.driven_commands import DrivenGroup
 from paceline_node.services.groups.group_service import KAFKA, GroupService
-from paceline_node.services.groups.kafka_commands import KafkaGroup
 from paceline_node.services.groups.offsets_to_commit import OffsetsToCommit
+from paceline_node.services.groups.open_driven_group import OpenDrivenGroup
 from paceline_node.services.groups.open_group import GroupMember, Position
+from paceline_node.services.groups.open_kafka_group import OpenKafkaGroup
 
 _LAST_OF_0_8 = 1
 _WITH_NULL_FOR_ALL = 2
@@ -129,7 +129,9 @@ class KafkaOffsets:
         told = await stored(request.topics, outcome, asked.refused, call)
         return wire.OffsetCommitResponse(topics=told)
 
-    def _open(self, call: Call, operation: Operation, group: str) -> KafkaGroup | DrivenGroup:
+    def _open(
+        self, call: Call, operation: Operation, group: str
+    ) -> OpenKafkaGroup | OpenDrivenGroup:
         """Consumers of the coordinator protocol commit by the versions of Kafka 0.8, where their
         group is not confused with one that Kafka's later clients share (groups/DESIGN 6.10)."""
         if call.version <= _LAST_OF_0_8 and self._groups.is_driven(group):

@@ -15,7 +15,7 @@ from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.admin.node_status import broker_info
 from paceline_node.services.transactions.transaction_service import TransactionService
-from paceline_node.services.transactions.transaction_views import listing_of
+from paceline_node.services.transactions.transaction_values import listing_of
 from paceline_node.sliced_work import Work
 from paceline_node.transaction_names import Family, ProducerIdentity, TransactionKey
 

@@ -19,23 +19,27 @@ from paceline_node.services.segments.pravega_stream_registry import (
     StreamConfig,
     StreamState,
 )
-from paceline_node.services.segments.pravega_streams import StreamService, Verdict, segment_place
+from paceline_node.services.segments.pravega_streams import (
+    StreamOutcome,
+    StreamService,
+    segment_place,
+)
 from paceline_node.services.segments.segment_leaders import SegmentLeaders
 from paceline_node.services.topics.topic_service import TopicService
 
 _LISTENER = "segment"
 """The kind whose advertised addresses these clients are told: there the segments are."""
 _FAILURE = 1
-_CREATE_SCOPE = {Verdict.DONE: 0, Verdict.EXISTS: 2, Verdict.BAD_NAME: 3}
-_DELETE_SCOPE = {Verdict.DONE: 0, Verdict.NO_SCOPE: 2, Verdict.NOT_EMPTY: 3}
+_CREATE_SCOPE = {StreamOutcome.DONE: 0, StreamOutcome.EXISTS: 2, StreamOutcome.BAD_NAME: 3}
+_DELETE_SCOPE = {StreamOutcome.DONE: 0, StreamOutcome.NO_SCOPE: 2, StreamOutcome.NOT_EMPTY: 3}
 _CREATE_STREAM = {
-    Verdict.DONE: 0,
-    Verdict.EXISTS: 2,
-    Verdict.NO_SCOPE: 3,
-    Verdict.BAD_NAME: 4,
+    StreamOutcome.DONE: 0,
+    StreamOutcome.EXISTS: 2,
+    StreamOutcome.NO_SCOPE: 3,
+    StreamOutcome.BAD_NAME: 4,
 }
-_UPDATE_STREAM = {Verdict.DONE: 0, Verdict.NO_STREAM: 2}
-_DELETE_STREAM = {Verdict.DONE: 0, Verdict.NO_STREAM: 2, Verdict.NOT_SEALED: 3}
+_UPDATE_STREAM = {StreamOutcome.DONE: 0, StreamOutcome.NO_STREAM: 2}
+_DELETE_STREAM = {StreamOutcome.DONE: 0, StreamOutcome.NO_STREAM: 2, StreamOutcome.NOT_SEALED: 3}
 _NO_SCOPE = 2
 _NUMBER_MASK = 0xFFFFFFFF
 _TOP_KEY = 1.0

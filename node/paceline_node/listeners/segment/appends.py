@@ -18,7 +18,7 @@ from paceline.errors import PacelineError
 from paceline.values import dataclass
 from paceline.wire.batch import ProducerNamespace
 from paceline.wire.segment.appender import Appender
-from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.errors import ReplyCode
 from paceline.wire.segment.messages import (
     ErrorMessage,
     NoSuchSegment,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 
-class Beside:
+class ConcurrentRequests:
     """Those of one key one after the other, as they came. ``ended`` is called after each."""
 
     def __init__(self, ended: Callable[[], None]) -> None:

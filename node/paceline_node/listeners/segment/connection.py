@@ -17,7 +17,7 @@ from functools import partial
 import trio
 
 from paceline.wire.segment import messages as m
-from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.errors import ReplyCode
 from paceline.wire.segment.pravega_messages import NEWEST_VERSION, OLDEST_VERSION, speaks
 from paceline.wire.segment.server import (
     Append,
@@ -33,7 +33,7 @@ from paceline.wire.segment.server import (
 from paceline_node.client_memory import Holding
 from paceline_node.env import Env
 from paceline_node.listeners.segment.appends import Appends
-from paceline_node.listeners.segment.concurrent_requests import Beside
+from paceline_node.listeners.segment.concurrent_requests import ConcurrentRequests
 from paceline_node.listeners.segment.limits import ConnectionLimits, Inflight, NodeBudget
 from paceline_node.listeners.segment.login import BEFORE_LOGIN_BYTES, LOGIN_S
 from paceline_node.listeners.segment.outbox import SegmentOutbox
@@ -105,7 +105,7 @@ class SegmentConnection:
         self._requests = SegmentRequests(
             env, segments, principal, self._outbox, self._appends, limits.times, meters
         )
-        self._beside = Beside(self._inflight.look_again)
+        self._beside = ConcurrentRequests(self._inflight.look_again)
         self._reads = trio.Semaphore(limits.reads)
         self._admin = trio.Semaphore(_MAX_ADMIN_REQUESTS)
         self._set_ups = trio.Semaphore(limits.protocol.max_appenders)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from paceline.errors import ErrorCode, PacelineError
-from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.errors import ReplyCode
 from paceline.wire.segment.messages import (
     NO_ID,
     ErrorMessage,

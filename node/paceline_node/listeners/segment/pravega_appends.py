@@ -23,8 +23,8 @@ from paceline.errors import CorruptMessage, MessageTooLarge, PacelineError, Segm
 from paceline.values import dataclass
 from paceline.wire.batch import PayloadKind, ProducerNamespace
 from paceline.wire.segment import pravega_messages as w
+from paceline.wire.segment.errors import Fault, SegmentProtocolError
 from paceline.wire.segment.events import walk_events
-from paceline.wire.segment.faults import Fault, SegmentProtocolError
 from paceline.wire.segment.framing import HEADER, HEADER_BYTES, SegmentMessage
 from paceline.wire.segment.names import SegmentPlace, place_of
 from paceline_node.listeners.segment.appends import LISTENER

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import trio
 
 from paceline.wire.segment import pravega_messages as w
-from paceline.wire.segment.faults import ReplyCode, SegmentProtocolError
+from paceline.wire.segment.errors import ReplyCode, SegmentProtocolError
 from paceline.wire.segment.framing import SegmentMessage
 from paceline.wire.segment.requests import Request, RequestReader, Unsupported
 from paceline_node.env import Env
-from paceline_node.listeners.segment.concurrent_requests import Beside
+from paceline_node.listeners.segment.concurrent_requests import ConcurrentRequests
 from paceline_node.listeners.segment.limits import ConnectionLimits, Inflight, NodeBudget
 from paceline_node.listeners.segment.login import BEFORE_LOGIN_BYTES, SegmentLogin
 from paceline_node.listeners.segment.outbox import SegmentOutbox
@@ -94,7 +94,7 @@ class PravegaConnection:
             meters=services.meters,
             end=self._over.cancel,
         )
-        self._beside = Beside(self._inflight.look_again)
+        self._beside = ConcurrentRequests(self._inflight.look_again)
         self._gate = trio.Semaphore(_MAX_REQUESTS)
 
     async def run(self, stream: trio.abc.Stream, rest: bytes) -> None:

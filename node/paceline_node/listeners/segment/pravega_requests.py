@@ -20,7 +20,7 @@ from paceline.errors import (
     UnknownTopicOrPartition,
 )
 from paceline.wire.segment import pravega_messages as w
-from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.errors import ReplyCode
 from paceline.wire.segment.framing import SegmentMessage
 from paceline.wire.segment.names import SegmentPlace, place_of
 from paceline_node.env import Env

@@ -13,7 +13,7 @@ import structlog
 
 from paceline.errors import ErrorCode, PacelineError, TopicAlreadyExists
 from paceline.wire.segment import messages as m
-from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.errors import ReplyCode
 from paceline.wire.segment.names import SegmentPlace, place_of
 from paceline.wire.segment.server import SetUp
 from paceline_node.env import Env

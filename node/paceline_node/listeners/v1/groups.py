@@ -27,13 +27,13 @@ from paceline_node.listeners.v1.records import V1Records
 from paceline_node.listeners.v1.routing import Call, Router
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups.group_service import GroupService
-from paceline_node.services.groups.v1_commands import V1Group, V1Member
+from paceline_node.services.groups.open_v1_group import OpenV1Group, V1Member
 
 Serve = Callable[[float], Awaitable[bytes]]
 """Answers at the coordinator; is given how long what it says has until it is committed."""
 
 
-class V1Groups:
+class V1GroupRequests:
     """Handlers of the group commands; each returns the payload of the OK line."""
 
     def __init__(
@@ -51,7 +51,7 @@ class V1Groups:
         self._router = router
         self._coordinator_wait_s = coordinator_wait_s
 
-    def _opened_to_member(self, request: Join | Sync | Heartbeat, call: Call) -> V1Group:
+    def _opened_to_member(self, request: Join | Sync | Heartbeat, call: Call) -> OpenV1Group:
         """Its topic's partitions are told to a member, and its session goes on while it may read
         them."""
         return self._groups.open_v1(
@@ -133,7 +133,7 @@ class V1Groups:
 
     # --- where ------------------------------------------------------------------------------------
 
-    async def _look(self, call: Call, group: V1Group, serve: Serve) -> bytes:
+    async def _look(self, call: Call, group: OpenV1Group, serve: Serve) -> bytes:
         """Run what may run twice: a lost link, or a coordinator that hangs, is no reason to give
         up."""
         until = self._env.now() + self._coordinator_wait_s
@@ -146,7 +146,7 @@ class V1Groups:
                 if call.forwarded or self._env.now() >= until:
                     raise _unavailable(group.key.group) from None
 
-    async def _change(self, call: Call, group: V1Group, serve: Serve) -> bytes:
+    async def _change(self, call: Call, group: OpenV1Group, serve: Serve) -> bytes:
         """Run what must not run twice; RequestTimedOut and the like: outcome unknown."""
         until = self._env.now() + self._coordinator_wait_s
         return await self._at_coordinator(call, group, serve, until)
@@ -154,7 +154,7 @@ class V1Groups:
     async def _at_coordinator(
         self,
         call: Call,
-        group: V1Group,
+        group: OpenV1Group,
         serve: Serve,
         until: float,
         *,

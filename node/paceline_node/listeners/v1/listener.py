@@ -36,7 +36,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.serving import Client, forwarded, let_read, send_to
 from paceline_node.listeners.v1.admin import AdminRequest, V1Admin
 from paceline_node.listeners.v1.errors import as_v1, outcome_unknown
-from paceline_node.listeners.v1.groups import V1Groups
+from paceline_node.listeners.v1.groups import V1GroupRequests
 from paceline_node.listeners.v1.records import V1Records
 from paceline_node.listeners.v1.replicas import V1Replicas
 from paceline_node.listeners.v1.routing import Call
@@ -123,7 +123,7 @@ class V1Listener:
         replicas: V1Replicas,
         admin: V1Admin,
         roles: RoleService,
-        groups: V1Groups,
+        groups: V1GroupRequests,
         metrics: Metrics,
         memory: ClientMemory,
     ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from paceline.health import Damage
 from paceline.types import NO_NODE, NodeId
-from paceline.wire.native.standings import RangeStanding
+from paceline.wire.native.status_details import RangeStanding
 from paceline_node.controller.metadata_records import PartitionRegistration
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.storage.damage import DamagedRange

@@ -10,7 +10,7 @@ from paceline.errors import PacelineError
 from paceline.types import NodeId
 from paceline.wire.frame import Frame
 from paceline.wire.peer.api import PeerApi
-from paceline.wire.peer.looks import LoadAsked, NodeLoad
+from paceline.wire.peer.cluster_queries import LoadAsked, NodeLoad
 from paceline_node.client_connections import Connections
 from paceline_node.env import Env
 from paceline_node.observe.metrics import Metrics

@@ -10,13 +10,13 @@ from paceline.health import Check, CheckName
 from paceline.types import NO_NODE, NodeId
 from paceline.values import dataclass
 from paceline.wire.native.data import BrokerInfo, StatusReply
-from paceline.wire.native.standings import CertificateStanding, HealthFinding
+from paceline.wire.native.status_details import CertificateStanding, HealthFinding
 from paceline.wire.peer.control import Address
 from paceline_node.controller.image import Broker, Image
 from paceline_node.controller.lifecycle import Lifecycle
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
-from paceline_node.replication.hosted_partitions import PartitionTable
+from paceline_node.replication.hosted_partitions import HostedPartitions
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.admin import damage_view
@@ -94,7 +94,7 @@ class StatusService:
         node_id: NodeId,
         software: str,
         store: MetadataStore,
-        table: PartitionTable,
+        table: HostedPartitions,
         lifecycle: Lifecycle,
         access: Authorizer,
         *,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from paceline.errors import ErrorCode, NotLeader, PacelineError, UnknownTopicOrPartition
 from paceline.types import NO_EPOCH, NO_NODE
 from paceline.wire.native import data
-from paceline.wire.native.standings import RoleOverride
+from paceline.wire.native.status_details import RoleOverride
 from paceline.wire.peer.names import PartitionName
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.metadata_records import PartitionRegistration

@@ -13,7 +13,7 @@ from paceline.wire.native.admin import RoleSet, SetRole
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.env import Env
-from paceline_node.replication.hosted_partitions import PartitionTable
+from paceline_node.replication.hosted_partitions import HostedPartitions
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.authorization.authorizer import Authorizer
@@ -60,7 +60,7 @@ class RoleService:
         node_id: NodeId,
         store: MetadataStore,
         controller: ControllerClient,
-        table: PartitionTable,
+        table: HostedPartitions,
         access: Authorizer,
     ) -> None:
         self._env = env

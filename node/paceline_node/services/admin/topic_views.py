@@ -18,7 +18,7 @@ from paceline.types import NodeId, is_internal_topic
 from paceline.wire.frame import Frame
 from paceline.wire.native.data import PartitionDescription, TopicDescription
 from paceline.wire.peer.api import PeerApi
-from paceline.wire.peer.looks import PartitionsAsked, PartitionsDescribed
+from paceline.wire.peer.cluster_queries import PartitionsAsked, PartitionsDescribed
 from paceline.wire.peer.names import PartitionName
 from paceline_node.controller.image import Image, TopicImage
 from paceline_node.controller.metadata_records import PartitionRegistration

@@ -16,7 +16,7 @@ from array import array
 from typing import NamedTuple
 
 from paceline.wire.batch import CONTROL, BatchHeader, Buffer, build_batch
-from paceline.wire.mapping import cursus_of
+from paceline.wire.cursus_record_mapping import cursus_of
 from paceline.wire.records import Record, decode_records
 
 _CONTROL_KEY = struct.Struct(">hh")

@@ -22,8 +22,8 @@ from paceline_node.env import Env
 from paceline_node.replication.offset_lookups import find_offset
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.sequence_numbers import Number, SequencedRecords
-from paceline_node.services.awaited_answer import Answer
 from paceline_node.services.event_streams.event_stream_index import StreamIndex, snapshot_batch
+from paceline_node.services.future import Future
 from paceline_node.services.partitions.batch_sizes import check_sizes
 from paceline_node.settings.counts import EVENT_STREAMS
 from paceline_node.storage.sequenced_batches import build_batches
@@ -107,7 +107,7 @@ class EventStreams:
     async def _write(
         self, partition: Partition, index: StreamIndex, batch: bytearray, timeout_s: float
     ) -> int:
-        answer: Answer[ProduceResult] = Answer()
+        answer: Future[ProduceResult] = Future()
         headers = [read_header(batch)]
         partition.produce(batch, headers, acks=Acks.ALL, timeout_s=timeout_s, done=answer.deliver)
         # Stamped by now: the index is behind the log at no moment that anybody else can see.

@@ -39,12 +39,12 @@ from paceline_node.groups.v1_groups import v1_key
 from paceline_node.loop_turns import Turns
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.authorization.authorizer import Authorizer
-from paceline_node.services.groups.cursus_commands import CursusGroup
-from paceline_node.services.groups.driven_commands import DrivenGroup
-from paceline_node.services.groups.kafka_commands import KafkaGroup
 from paceline_node.services.groups.offsets_to_commit import OffsetsToCommit
+from paceline_node.services.groups.open_cursus_group import OpenCursusGroup
+from paceline_node.services.groups.open_driven_group import OpenDrivenGroup
 from paceline_node.services.groups.open_group import OpenGroup, cut
-from paceline_node.services.groups.v1_commands import V1Group
+from paceline_node.services.groups.open_kafka_group import OpenKafkaGroup
+from paceline_node.services.groups.open_v1_group import OpenV1Group
 from paceline_node.settings.addresses import kind_of_endpoint
 from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.topic import StateTopic
@@ -97,17 +97,17 @@ class GroupService:
         key = GroupKey(family_named(family), group, subject)
         return self._open(OpenGroup, principal, operation, key)
 
-    def open_kafka(self, principal: Principal, operation: Operation, group: str) -> KafkaGroup:
+    def open_kafka(self, principal: Principal, operation: Operation, group: str) -> OpenKafkaGroup:
         """A group of Kafka's and the native clients."""
-        return self._open(KafkaGroup, principal, operation, GroupKey(Family.KAFKA, group))
+        return self._open(OpenKafkaGroup, principal, operation, GroupKey(Family.KAFKA, group))
 
     def open_cursus(
         self, principal: Principal, operation: Operation, group: str, topic: str
-    ) -> CursusGroup:
+    ) -> OpenCursusGroup:
         """A group of Cursus; where ``topic`` is empty, or a pattern, the first that matches. A
         topic is asked for, too, and where offsets are meant all that match a pattern: which of them
         is the group's is not known yet. Members that read by one are asked for each topic."""
-        opened = self._open(CursusGroup, principal, operation, cursus_key(group, topic))
+        opened = self._open(OpenCursusGroup, principal, operation, cursus_key(group, topic))
         for name in self._meant(topic, operation):
             self._access.topic(principal, _OF_TOPIC[operation], name)
         return opened
@@ -120,17 +120,19 @@ class GroupService:
         elif topic:
             yield topic
 
-    def open_driven(self, principal: Principal, operation: Operation, group: str) -> DrivenGroup:
+    def open_driven(
+        self, principal: Principal, operation: Operation, group: str
+    ) -> OpenDrivenGroup:
         """A group whose coordinator drives the consumers."""
-        return self._open(DrivenGroup, principal, operation, coordinator_key(group))
+        return self._open(OpenDrivenGroup, principal, operation, coordinator_key(group))
 
     def open_v1(
         self, principal: Principal, operation: Operation, group: str, topic: str
-    ) -> V1Group:
+    ) -> OpenV1Group:
         """A group of V1, for somebody who reads ``topic``, which need not exist, or asks how far
         the group has; empty for who only leaves. Raises AuthorizationFailed for those who may not
         read, or see, it, too."""
-        opened = self._open(V1Group, principal, operation, v1_key(group))
+        opened = self._open(OpenV1Group, principal, operation, v1_key(group))
         if topic:
             self._access.topic(principal, _OF_TOPIC[operation], topic)
         return opened

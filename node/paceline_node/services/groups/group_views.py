@@ -16,7 +16,7 @@ from paceline.wire.frame import Frame
 from paceline.wire.native.groups import GroupDescription, GroupListing
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.bounds import Bounds
-from paceline.wire.peer.looks import (
+from paceline.wire.peer.cluster_queries import (
     GroupAsked,
     GroupFound,
     GroupProgress,

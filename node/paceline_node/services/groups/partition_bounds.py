@@ -15,7 +15,7 @@ from paceline.wire.peer.names import PartitionName
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.groups.keys import TopicAndNumber
 from paceline_node.peers.server import Session
-from paceline_node.replication.hosted_partitions import PartitionTable
+from paceline_node.replication.hosted_partitions import HostedPartitions
 from paceline_node.replication.offset_lookups import find_offset
 from paceline_node.services.leader_routing import LeaderRouting
 
@@ -26,7 +26,9 @@ _UNKNOWN = -1
 class BoundsService:
     """Asks this node's replicas, and every other leader once."""
 
-    def __init__(self, store: MetadataStore, table: PartitionTable, routing: LeaderRouting) -> None:
+    def __init__(
+        self, store: MetadataStore, table: HostedPartitions, routing: LeaderRouting
+    ) -> None:
         self._store = store
         self._table = table
         self._routing = routing

@@ -19,7 +19,7 @@ from paceline.errors import (
 )
 from paceline.types import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId, TopicId, is_internal_topic
 from paceline_node.bare_errors import bare
-from paceline_node.replication.hosted_partitions import PartitionTable
+from paceline_node.replication.hosted_partitions import HostedPartitions
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.authorization.authorizer import Authorizer
@@ -41,7 +41,7 @@ class Refused(NamedTuple):
 class PartitionAccess:
     """Finds partitions for the data path."""
 
-    def __init__(self, access: Authorizer, table: PartitionTable, topics: TopicService) -> None:
+    def __init__(self, access: Authorizer, table: HostedPartitions, topics: TopicService) -> None:
         self._access = access
         self._table = table
         self._topics = topics

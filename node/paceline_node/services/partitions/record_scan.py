@@ -19,7 +19,7 @@ from paceline_node.replication.older_tier_reads import read_older
 from paceline_node.replication.partition import Partition
 from paceline_node.storage.reading import LocalSlice
 from paceline_node.storage.tiered_storage import InOlderTier
-from paceline_node.storage.transactions import AbortedTransaction, is_aborted
+from paceline_node.storage.transaction_index import AbortedTransaction, is_aborted
 
 _INLINE_BYTES = 64 * 1024
 """More than this is read or decompressed in a thread (DESIGN 4.2)."""

@@ -19,7 +19,7 @@ from paceline_node.env import Env
 from paceline_node.loop_turns import Turns
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.sequence_numbers import Number, Rule, SequencedRecords
-from paceline_node.services.awaited_answer import Answer
+from paceline_node.services.future import Future
 from paceline_node.services.partitions.batch_sizes import check_sizes
 from paceline_node.sliced_work import at_once
 from paceline_node.storage.sequenced_batches import BuiltBatch, build_batches
@@ -81,7 +81,7 @@ class SequencedAppender:
         if wish.rule is not None:
             # All of it, before anything is written; again with each part, as others may write too.
             await self._judge(records.numbers, partition, wish.rule)
-        answers: list[Answer[ProduceResult]] = []
+        answers: list[Future[ProduceResult]] = []
         stops: list[int] = []
         failure: PacelineError | None = None
         for part in _parts(built):
@@ -132,9 +132,9 @@ class SequencedAppender:
         records: SequencedRecords,
         part: list[BuiltBatch],
         wish: RecordsWish,
-    ) -> Answer[ProduceResult]:
+    ) -> Future[ProduceResult]:
         """Judge and append; synchronous, so that nobody writes in between."""
-        answer: Answer[ProduceResult] = Answer()
+        answer: Future[ProduceResult] = Future()
         start, stop = part[0].start, part[-1].stop
         if wish.rule is not None:
             numbers = records.numbers[start:stop]

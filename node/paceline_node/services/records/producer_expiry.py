@@ -17,9 +17,9 @@ from paceline.errors import PacelineError
 from paceline.types import Acks
 from paceline.wire.batch import ProducerNamespace, read_header
 from paceline_node.env import Env
-from paceline_node.replication.hosted_partitions import PartitionTable
+from paceline_node.replication.hosted_partitions import HostedPartitions
 from paceline_node.replication.partition import Partition, ProduceResult
-from paceline_node.services.awaited_answer import Answer
+from paceline_node.services.future import Future
 from paceline_node.services.segments.segment_service import SegmentService
 from paceline_node.storage import byte_segment_state, sequenced_records
 from paceline_node.storage.byte_segment_state import WriterState
@@ -124,7 +124,7 @@ class _Marks:
     """How far logs were committed ``ttl_s`` ago, by a clock that does not jump. That is remembered
     on every replica, so a new leader need not wait anew; only a node's restart forgets it."""
 
-    def __init__(self, env: Env, table: PartitionTable, ttl_s: float) -> None:
+    def __init__(self, env: Env, table: HostedPartitions, ttl_s: float) -> None:
         self._env = env
         self._table = table
         self._ttl_s = ttl_s
@@ -161,7 +161,7 @@ class _ByTime:
     written above what was committed a time-out ago is spared, whatever the times say.
     """
 
-    def __init__(self, env: Env, table: PartitionTable, ttl_ms: int) -> None:
+    def __init__(self, env: Env, table: HostedPartitions, ttl_ms: int) -> None:
         self._env = env
         self._ttl_ms = ttl_ms
         self._marks = _Marks(env, table, ttl_ms / 1000)
@@ -193,7 +193,7 @@ class SegmentWriters(_ByTime):
     that nobody knows it, it could never go on."""
 
     def __init__(
-        self, env: Env, table: PartitionTable, segments: SegmentService, *, ttl_ms: int
+        self, env: Env, table: HostedPartitions, segments: SegmentService, *, ttl_ms: int
     ) -> None:
         super().__init__(env, table, ttl_ms)
         self._segments = segments
@@ -213,7 +213,7 @@ class SegmentWriters(_ByTime):
 class SequencedProducers(_ByTime):
     """Those who number their records (``storage/sequenced_records.py``)."""
 
-    def __init__(self, env: Env, table: PartitionTable, *, ttl_ms: int) -> None:
+    def __init__(self, env: Env, table: HostedPartitions, *, ttl_ms: int) -> None:
         super().__init__(env, table, ttl_ms)
 
     def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
@@ -233,7 +233,7 @@ class PlainProducers:
     whoever has written nothing above what was committed ``ttl_s`` ago.
     """
 
-    def __init__(self, env: Env, table: PartitionTable, *, ttl_s: float) -> None:
+    def __init__(self, env: Env, table: HostedPartitions, *, ttl_s: float) -> None:
         self._env = env
         self._marks = _Marks(env, table, ttl_s)
 
@@ -259,7 +259,7 @@ class PlainProducers:
 
 async def _store(partition: Partition, batch: bytearray, timeout_s: float) -> None:
     """Append a record of the leader's own and wait until it is committed. Raises PacelineError."""
-    answer: Answer[ProduceResult] = Answer()
+    answer: Future[ProduceResult] = Future()
     partition.produce(
         batch,
         [read_header(batch, 0)],

@@ -17,7 +17,7 @@ from paceline.wire.batch import PayloadKind, ProducerNamespace
 from paceline.wire.batch_header import Buffer, read_header
 from paceline_node.env import Env
 from paceline_node.replication.partition import Done, Partition, PartitionKey, ProduceResult
-from paceline_node.services.awaited_answer import Answer
+from paceline_node.services.future import Future
 from paceline_node.services.segments.segment_reads import SegmentBounds, SegmentReads, bounds_of
 from paceline_node.services.segments.segment_writers import SegmentWriters, Turn
 from paceline_node.storage.byte_positions import batch_at
@@ -101,7 +101,7 @@ class LedSegment:
         )
 
     async def _write(self, batch: bytearray, timeout_s: float) -> None:
-        answer: Answer[ProduceResult] = Answer()
+        answer: Future[ProduceResult] = Future()
         self._produce(batch, timeout_s, answer.deliver)
         await self._outcome(answer, timeout_s)
 
@@ -111,7 +111,7 @@ class LedSegment:
         nothing = truncate_batch(marks.start_position, marks, self._env.stamp_ms())
         await self._write(nothing, max(0.0, deadline - self._env.now()))
 
-    async def _outcome(self, answer: Answer[ProduceResult], timeout_s: float) -> None:
+    async def _outcome(self, answer: Future[ProduceResult], timeout_s: float) -> None:
         """Return once what was appended is committed."""
         with trio.move_on_after(timeout_s + 1):
             await answer.wait()
@@ -297,7 +297,7 @@ class SegmentWriter:
     ) -> None:
         """As :meth:`append`; returns once that is committed, and raises as :meth:`LedSegment.seal`
         too."""
-        answer: Answer[ProduceResult] = Answer()
+        answer: Future[ProduceResult] = Future()
         done = answer.deliver
         self.append(
             start, end, event_count, payload, kind, timeout_s=timeout_s, done=done, client=client

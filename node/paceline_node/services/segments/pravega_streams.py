@@ -53,7 +53,7 @@ _TRIES = 20
 _NAME = re.compile(r"[A-Za-z0-9.-]{1,248}\Z")
 
 
-class Verdict(enum.Enum):
+class StreamOutcome(enum.Enum):
     """What became of a request; what is not DONE changed nothing."""
 
     DONE = "done"
@@ -95,24 +95,26 @@ class StreamService:
 
     # --- scopes -----------------------------------------------------------------------------------
 
-    async def create_scope(self, principal: Principal, scope: str) -> Verdict:
+    async def create_scope(self, principal: Principal, scope: str) -> StreamOutcome:
         """Make a scope."""
         self._permit(principal, Operation.CREATE, scope)
         if not _NAME.match(scope):
-            return Verdict.BAD_NAME
-        return Verdict.DONE if await self._register.create_scope(scope) else Verdict.EXISTS
+            return StreamOutcome.BAD_NAME
+        return (
+            StreamOutcome.DONE if await self._register.create_scope(scope) else StreamOutcome.EXISTS
+        )
 
-    async def delete_scope(self, principal: Principal, scope: str) -> Verdict:
+    async def delete_scope(self, principal: Principal, scope: str) -> StreamOutcome:
         """Remove a scope without streams."""
         self._permit(principal, Operation.DELETE, scope)
         for _ in range(_TRIES):
             version = await self._register.scope_version(scope)
             if version == ABSENT:
-                return Verdict.NO_SCOPE
+                return StreamOutcome.NO_SCOPE
             if not await self._is_empty(scope):
-                return Verdict.NOT_EMPTY
+                return StreamOutcome.NOT_EMPTY
             if await self._register.remove_scope(scope, version):
-                return Verdict.DONE
+                return StreamOutcome.DONE
         raise _Contended(scope)
 
     async def has_scope(self, principal: Principal, scope: str) -> bool:
@@ -129,26 +131,26 @@ class StreamService:
 
     async def create(
         self, principal: Principal, scope: str, stream: str, config: StreamConfig
-    ) -> Verdict:
+    ) -> StreamOutcome:
         """Make a stream with ``config.segments`` segments. Raises InvalidPartitions when its name's
         numbers are used up, too."""
         self._permit(principal, Operation.CREATE, f"{scope}_{stream}")
         place = segment_place(scope, stream, 0)
         if place is None:
-            return Verdict.BAD_NAME
+            return StreamOutcome.BAD_NAME
         if not 1 <= config.segments <= STREAM_SEGMENTS.bound:
-            return Verdict.REFUSED
+            return StreamOutcome.REFUSED
         for _ in range(_TRIES):
             found = await self._register.find(scope, stream)
             if found.stream.state is StreamState.MAKING:
                 if await self._make(principal, scope, stream, found):
-                    return Verdict.DONE
+                    return StreamOutcome.DONE
                 continue
             if found.stream.state is not StreamState.DELETED:
-                return Verdict.EXISTS
+                return StreamOutcome.EXISTS
             scope_version = await self._register.scope_version(scope)
             if scope_version == ABSENT:
-                return Verdict.NO_SCOPE
+                return StreamOutcome.NO_SCOPE
             first = self._begins_at(place, found.stream.first, config.segments)
             entry = Stream(StreamState.MAKING, config.segments, config, first)
             await self._register.begin(scope, stream, found, entry, scope_version)
@@ -156,46 +158,46 @@ class StreamService:
 
     async def update(
         self, principal: Principal, scope: str, stream: str, config: StreamConfig
-    ) -> Verdict:
+    ) -> StreamOutcome:
         """Change what is kept of a stream; the number of its segments stays."""
         self._permit(principal, Operation.ALTER, f"{scope}_{stream}")
         for _ in range(_TRIES):
             found = await self._register.find(scope, stream)
             if not _is_made(found.stream):
-                return Verdict.NO_STREAM
+                return StreamOutcome.NO_STREAM
             entry = replace(found.stream, config=config)
             if await self._register.put(scope, stream, found, entry):
-                return Verdict.DONE
+                return StreamOutcome.DONE
         raise _Contended(f"{scope}/{stream}")
 
-    async def seal(self, principal: Principal, scope: str, stream: str) -> Verdict:
+    async def seal(self, principal: Principal, scope: str, stream: str) -> StreamOutcome:
         """End all segments of a stream; no effect when they have ended. One that was deleted alone
         has."""
         self._permit(principal, Operation.ALTER, f"{scope}_{stream}")
         for _ in range(_TRIES):
             found = await self._register.find(scope, stream)
             if not _is_made(found.stream):
-                return Verdict.NO_STREAM
+                return StreamOutcome.NO_STREAM
             if found.stream.state is StreamState.SEALED:
-                return Verdict.DONE
+                return StreamOutcome.DONE
             await self._seal_segments(principal, scope, stream, found.stream)
             sealed = replace(found.stream, state=StreamState.SEALED)
             if await self._register.put(scope, stream, found, sealed):
-                return Verdict.DONE
+                return StreamOutcome.DONE
         raise _Contended(f"{scope}/{stream}")
 
-    async def delete(self, principal: Principal, scope: str, stream: str) -> Verdict:
+    async def delete(self, principal: Principal, scope: str, stream: str) -> StreamOutcome:
         """Remove a sealed stream with all that is in it."""
         self._permit(principal, Operation.DELETE, f"{scope}_{stream}")
         for _ in range(_TRIES):
             found = await self._register.find(scope, stream)
             if found.stream.state is StreamState.DELETED:
-                return Verdict.NO_STREAM
+                return StreamOutcome.NO_STREAM
             if found.stream.state is StreamState.ACTIVE:
-                return Verdict.NOT_SEALED
+                return StreamOutcome.NOT_SEALED
             await self._delete_segments(principal, _places(scope, stream, found.stream))
             if await self._register.put(scope, stream, found, _gone(found.stream)):
-                return Verdict.DONE
+                return StreamOutcome.DONE
         raise _Contended(f"{scope}/{stream}")
 
     async def forget(self, topic: str) -> None:

@@ -20,7 +20,7 @@ from paceline.wire.native.admin import Done as AdminDone
 from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
 from paceline.wire.segment.names import SegmentPlace
 from paceline_node.env import Env
-from paceline_node.replication.hosted_partitions import PartitionTable
+from paceline_node.replication.hosted_partitions import HostedPartitions
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.authorization.authorizer import Authorizer
@@ -57,7 +57,7 @@ class SegmentService:
         env: Env,
         node_id: NodeId,
         access: Authorizer,
-        table: PartitionTable,
+        table: HostedPartitions,
         topics: TopicService,
     ) -> None:
         self._env = env

@@ -15,10 +15,10 @@ import structlog
 from paceline.errors import PacelineError
 from paceline.types import LeaderEpoch
 from paceline.wire.peer.names import PartitionName
-from paceline_node.replication.hosted_partitions import PartitionTable
+from paceline_node.replication.hosted_partitions import HostedPartitions
 from paceline_node.replication.partition import Partition, ProduceResult
-from paceline_node.replication.transactions import MarkerOrder
-from paceline_node.services.awaited_answer import Answer
+from paceline_node.replication.transaction_gate import MarkerOrder
+from paceline_node.services.future import Future
 from paceline_node.services.transactions.transaction_rpc import TransactionRpc
 from paceline_node.storage.producer_state import ProducerState
 from paceline_node.transactions.hanging import OpenHere
@@ -38,7 +38,7 @@ class _Open(NamedTuple):
 class HangingTransactions:
     """``ended`` counts those that were aborted here."""
 
-    def __init__(self, table: PartitionTable, rpc: TransactionRpc) -> None:
+    def __init__(self, table: HostedPartitions, rpc: TransactionRpc) -> None:
         self._table = table
         self._rpc = rpc
         self._seen: dict[tuple[Partition, int], int] = {}
@@ -87,7 +87,7 @@ class HangingTransactions:
             coordinator_epoch=coordinator_epoch,
             noted=found.state,
         )
-        answer: Answer[ProduceResult] = Answer()
+        answer: Future[ProduceResult] = Future()
         try:
             partition.end_transaction(order, timeout_s=_TIMEOUT_S, done=answer.deliver)
             await answer.wait()

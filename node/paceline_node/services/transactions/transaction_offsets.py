@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from paceline_node.groups.committed_offsets import Commit
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups.group_service import GroupService
-from paceline_node.services.groups.kafka_commands import KafkaGroup
 from paceline_node.services.groups.open_group import GroupMember
+from paceline_node.services.groups.open_kafka_group import OpenKafkaGroup
 from paceline_node.services.transactions.transaction_rpc import TransactionRpc
 from paceline_node.services.transactions.transaction_service import TransactionService
 from paceline_node.transaction_names import ProducerIdentity, TransactionKey
@@ -32,7 +32,7 @@ class TransactionOffsets:
         principal: Principal,
         key: TransactionKey,
         who: ProducerIdentity,
-        group: KafkaGroup,
+        group: OpenKafkaGroup,
         member: GroupMember | None,
         commits: Sequence[Commit],
         *,
@@ -41,8 +41,8 @@ class TransactionOffsets:
         """Have ``commits`` made in ``group``, which was opened for that, when the transaction
         commits, and dropped when it aborts.
 
-        Whether ``member`` may commit in the group (:meth:`KafkaGroup.check`) is asked before and
-        after the transaction's coordinator. ``adds``: the group need not have been added to the
+        Whether ``member`` may commit in the group (:meth:`OpenKafkaGroup.check`) is asked before
+        and after the transaction's coordinator. ``adds``: the group need not have been added to the
         transaction before. Raises what that check raises, what the group's coordinator and the
         transaction's (:meth:`TransactionRpc.verify`) raise, AuthorizationFailed, and
         InvalidTransactionState when the transaction was ended meanwhile.

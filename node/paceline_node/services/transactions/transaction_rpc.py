@@ -41,10 +41,10 @@ from paceline_node.net.framestream import Payload
 from paceline_node.peers.auth import Lane
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
-from paceline_node.replication.hosted_partitions import PartitionTable
+from paceline_node.replication.hosted_partitions import HostedPartitions
 from paceline_node.replication.partition import ProduceResult
-from paceline_node.replication.transactions import MarkerOrder
-from paceline_node.services.awaited_answer import Answer
+from paceline_node.replication.transaction_gate import MarkerOrder
+from paceline_node.services.future import Future
 from paceline_node.services.transactions.forgotten_producers import ForgottenProducers
 from paceline_node.state_machines.machine import EVERYTHING
 from paceline_node.state_machines.topic import StateTopic
@@ -71,7 +71,7 @@ class TransactionRpc:
         node_id: NodeId,
         store: MetadataStore,
         links: PeerLinks,
-        table: PartitionTable,
+        table: HostedPartitions,
         transactions: StateTopic[TransactionEngine],
         groups: StateTopic[GroupEngine],
     ) -> None:
@@ -85,7 +85,7 @@ class TransactionRpc:
         self.groups = groups
 
     def register(self, server: PeerServer) -> None:
-        """Answer other nodes on ``server``."""
+        """Future other nodes on ``server``."""
         server.register(PeerApi.VERIFY_TRANSACTION, self._on_verify)
         server.register(PeerApi.WRITE_MARKERS, self._on_markers)
         server.register(PeerApi.SETTLE_OFFSETS, self._on_settle)
@@ -238,9 +238,9 @@ class TransactionRpc:
 
     def _begin_marker(
         self, order: wire.WriteMarkers, where: wire.MarkedPartition
-    ) -> Answer[ProduceResult] | None:
+    ) -> Future[ProduceResult] | None:
         """None: there is nothing to end."""
-        answer: Answer[ProduceResult] = Answer()
+        answer: Future[ProduceResult] = Future()
         found = self._table.get(where.topic, where.partition)
         try:
             if found is None:
@@ -423,7 +423,7 @@ class TransactionRpc:
         # The coordinator itself asks: nobody else has to confirm the transaction.
         ticket = found.gate.ticket(producer_id, headers[0].producer_epoch, begins_at=stored)
         ticket.confirm(order.coordinator_epoch)
-        answer: Answer[ProduceResult] = Answer()
+        answer: Future[ProduceResult] = Future()
         try:
             found.produce(
                 batches,

@@ -42,7 +42,7 @@ from paceline_node.services.transactions.connection_transactions import Connecti
 from paceline_node.services.transactions.producer_ids import ProducerIdService
 from paceline_node.services.transactions.transaction_endings import TransactionEndings
 from paceline_node.services.transactions.transaction_rpc import topics_of
-from paceline_node.services.transactions.transaction_views import (
+from paceline_node.services.transactions.transaction_values import (
     Initialised,
     RecordToStage,
     StagedInfo,

@@ -25,7 +25,7 @@ from paceline.wire.batch_header import BatchHeader
 from paceline.wire.peer.names import PartitionName
 from paceline_node.bare_errors import bare
 from paceline_node.replication.partition import Done, Partition
-from paceline_node.replication.transactions import Ticket
+from paceline_node.replication.transaction_gate import Ticket
 from paceline_node.services.transactions.transaction_rpc import TransactionRpc
 from paceline_node.transaction_names import ProducerIdentity, TransactionKey
 

@@ -12,7 +12,7 @@ from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.controller.metadata_records import PartitionRegistration, UnconfirmedTerm
 from paceline_node.controller.partition_change import RECOVERY_UNCLEAN, RECOVERY_UNCONFIRMED
 from paceline_node.replication.follower import FetchOutcome
-from paceline_node.replication.refused_cuts import PATIENCE_S
+from paceline_node.replication.refused_truncations import PATIENCE_S
 from paceline_node.replication.replica import Replica
 from tests.sim.replication.build import brokers, fetch_once, log_of, registration
 

@@ -10,7 +10,7 @@ from paceline.types import NO_NODE
 from paceline.wire.frame import Frame
 from paceline.wire.native.transactions import TransactionListing
 from paceline.wire.peer.api import PeerApi
-from paceline.wire.peer.looks import TransactionName, TransactionsAsked, TransactionsFound
+from paceline.wire.peer.cluster_queries import TransactionName, TransactionsAsked, TransactionsFound
 from paceline_node.loop_turns import Turns
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.security.principals import Principal
@@ -21,7 +21,7 @@ from paceline_node.services.transactions.transaction_service import (
     TransactionService,
     states_named,
 )
-from paceline_node.services.transactions.transaction_views import TransactionInfo, listing_of
+from paceline_node.services.transactions.transaction_values import TransactionInfo, listing_of
 from paceline_node.transaction_names import Family, TransactionKey
 
 _ANSWER_S = 3.0
@@ -29,7 +29,7 @@ _AT_A_TIME = 64
 """Ids that the coordinator is asked for at once: it packs them in one go."""
 
 
-class TransactionLooks:
+class TransactionViews:
     """Asks the node that coordinates, and answers where this one does."""
 
     def __init__(

@@ -15,7 +15,7 @@ from paceline.errors import MessageTooLarge
 from paceline.types import Compression
 from paceline.wire.batch import build_raw_batch, validate_client_batches
 from paceline.wire.compression import MAX_DECOMPRESSED_BYTES, compress
-from paceline.wire.unpacked import unpacks_beyond
+from paceline.wire.uncompressed_size import unpacks_beyond
 
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 MIB = 1024 * 1024

@@ -20,7 +20,7 @@ _RECEIVE_BYTES = 64 * 1024
 _FRAME_BYTES_MAX = 64 * 1024 * 1024
 
 
-class CoordinatorLink:
+class DrivenLink:
     """Used by one task at a time. All methods raise ConnectionLost and RemoteProtocolError."""
 
     def __init__(self, stream: trio.abc.Stream, name: str) -> None:
@@ -78,9 +78,7 @@ class CoordinatorLink:
 
 
 @asynccontextmanager
-async def dialled(
-    dial: Dial, endpoint: Endpoint, *, timeout_s: float
-) -> AsyncIterator[CoordinatorLink]:
+async def dialled(dial: Dial, endpoint: Endpoint, *, timeout_s: float) -> AsyncIterator[DrivenLink]:
     """A link to a listener, closed at the end. Raises ConnectionLost."""
     try:
         with trio.fail_after(timeout_s):
@@ -89,7 +87,7 @@ async def dialled(
         text = f"{endpoint}: connecting failed: {text_of(error)}"
         raise ConnectionLost(text, was_sent=False) from error
     try:
-        yield CoordinatorLink(stream, str(endpoint))
+        yield DrivenLink(stream, str(endpoint))
     finally:
         with trio.CancelScope(shield=True):
             await trio.aclose_forcefully(stream)

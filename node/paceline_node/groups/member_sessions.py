@@ -10,7 +10,7 @@ from paceline_node.groups.keys import GroupKey
 _NOBODY: Mapping[str, tuple[float, int]] = {}
 
 
-class Sessions:
+class MemberSessions:
     """Times of members by group; ``beats`` counts calls of :meth:`heard`."""
 
     def __init__(self) -> None:

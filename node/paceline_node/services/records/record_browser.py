@@ -14,7 +14,7 @@ from paceline.errors import LeaderNotAvailable
 from paceline.types import Isolation
 from paceline.wire.frame import Frame
 from paceline.wire.peer.api import PeerApi
-from paceline.wire.peer.record_looks import (
+from paceline.wire.peer.record_browsing import (
     LookedHeader,
     LookedRecord,
     LookFrom,
@@ -51,7 +51,7 @@ _ASKED_EVERY_S = 0.05
 _TIMES_ASKED = 40
 
 
-class RecordLooks:
+class RecordBrowser:
     """Asks the node that leads, and answers where this one does."""
 
     def __init__(

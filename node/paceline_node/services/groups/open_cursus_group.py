@@ -50,7 +50,7 @@ class PositionHere(NamedTuple):
     may_move: bool = False
 
 
-class CursusGroup(OpenGroup):
+class OpenCursusGroup(OpenGroup):
     """``commit_s`` is how long what an answer says has until it is committed. All raise as
     :meth:`OpenGroup.perform`; what a member says GroupNotFound, UnknownMember and StaleGeneration,
     too."""

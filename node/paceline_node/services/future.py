@@ -11,7 +11,7 @@ from paceline.errors import PacelineError
 T = TypeVar("T")
 
 
-class Answer(Generic[T]):
+class Future(Generic[T]):
     """Bridges a ``done(result)`` callback to ``await``; the event is made only if one must wait."""
 
     __slots__ = ("_event", "_value")

@@ -13,7 +13,7 @@ from paceline_node.groups.records import Protocol
 from paceline_node.services.groups.open_group import GroupMember, OpenGroup
 
 
-class KafkaGroup(OpenGroup):
+class OpenKafkaGroup(OpenGroup):
     """All raise as :meth:`OpenGroup.perform`, too."""
 
     __slots__ = ()

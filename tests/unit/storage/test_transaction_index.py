@@ -24,7 +24,7 @@ from paceline.wire.records import Record
 from paceline_node.storage import producer_file
 from paceline_node.storage.producers import ProducerTable, idle_before, read_detail
 from paceline_node.storage.sequenced_batches import expire_batch
-from paceline_node.storage.transactions import (
+from paceline_node.storage.transaction_index import (
     AbortedRanges,
     AbortedTransaction,
     TransactionIndex,

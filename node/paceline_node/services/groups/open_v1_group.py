@@ -21,7 +21,7 @@ class V1Member(NamedTuple):
     generation: int
 
 
-class V1Group(OpenGroup):
+class OpenV1Group(OpenGroup):
     """``commit_s`` is how long what an answer says has until it is committed. All raise as
     :meth:`OpenGroup.perform`; a member's commands GroupNotFound, IllegalGeneration and
     UnknownMember, too."""

@@ -13,7 +13,7 @@ from paceline_node.groups.engine import GroupEngine
 from paceline_node.services.groups.open_group import GroupMember, OpenGroup
 
 
-class DrivenGroup(OpenGroup):
+class OpenDrivenGroup(OpenGroup):
     """What its consumers' connections say."""
 
     __slots__ = ()

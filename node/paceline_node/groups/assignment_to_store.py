@@ -31,7 +31,7 @@ class Assigned(NamedTuple):
     ready: dict[str, Ready]
 
 
-class Settling:
+class AssignmentToStore:
     """``work`` on what ``group`` is to become."""
 
     def __init__(self, group: Group, work: Work[Assigned]) -> None:
