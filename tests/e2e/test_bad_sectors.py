@@ -126,6 +126,7 @@ def test_old_segment_of_the_leader(cluster: Cluster, bad: BadSectors, tmp_path: 
     _require_equal(cluster, "old")
 
 
+@pytest.mark.slow
 def test_segment_of_a_follower(scrubbed: Cluster, bad: BadSectors, tmp_path: Path) -> None:
     _create(scrubbed, "follower")
     victim = (_leader(scrubbed, "follower") + 1) % 3

@@ -212,12 +212,28 @@ def test_bad_input_lines_are_named(shared_cluster: Cluster) -> None:
     assert b"missing-file" in result.stderr
 
 
-@pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_command_loads_alone(name: str) -> None:
+LOADS_ALONE = """
+import os, sys
+from paceline_cluster.cli.main import COMMANDS, main
+
+for name in COMMANDS:
+    if os.fork() == 0:
+        code = main([name, "--help"])
+        sys.stdout.flush()
+        os._exit(code)
+    _, status = os.wait()
+    if status:
+        print("FAILED", name, os.waitstatus_to_exitcode(status), flush=True)
+"""
+"""Forked from a process that has loaded no command yet."""
+
+
+def test_every_command_loads_alone() -> None:
     """In a process of its own, where no other command has loaded what this one forgot to."""
-    result = subprocess.run([*PACELINE, name, "--help"], capture_output=True, check=False)
+    result = subprocess.run([sys.executable, "-c", LOADS_ALONE], capture_output=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert b"Usage: paceline" in result.stdout
+    assert b"FAILED" not in result.stdout, result.stdout + result.stderr
+    assert result.stdout.count(b"Usage: paceline") == len(COMMANDS)
 
 
 def test_exit_codes(shared_cluster: Cluster, tmp_path: Path) -> None:

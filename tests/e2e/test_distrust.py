@@ -122,7 +122,7 @@ def remove_the_oldest_segment(story: Story) -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        flip_the_newest_record,
+        pytest.param(flip_the_newest_record, marks=pytest.mark.slow),
         pytest.param(cut_the_newest_batches, marks=pytest.mark.slow),
         pytest.param(remove_the_directory, marks=pytest.mark.slow),
         remove_the_directory_and_the_list,

@@ -99,7 +99,7 @@ def test_node_on_a_wiped_directory_is_filled_again(shared_cluster: Cluster, tmp_
     shared_cluster.run("health", "--exit-when-healthy")
 
 
-@pytest.mark.parametrize("role", ["follower", "leader"])
+@pytest.mark.parametrize("role", [pytest.param("follower", marks=pytest.mark.slow), "leader"])
 def test_bit_flip_below_the_high_watermark_is_repaired(
     shared_cluster: Cluster, tmp_path: Path, role: str
 ) -> None:

@@ -14,7 +14,6 @@ from tests.e2e.transaction_kills import Report, open_proof
 
 QUICK = {
     "native": (
-        "transaction.prepared",
         "transaction.partly-marked",
         "transaction.marker-appended",
     ),
@@ -27,7 +26,7 @@ QUICK = {
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("protocol", ["native", "cursus"])
+@pytest.mark.parametrize("protocol", ["native", pytest.param("cursus", marks=pytest.mark.slow)])
 async def test_kills_at_steps_of_the_end(tmp_path: Path, protocol: str) -> None:
     blows: Counter[str] = Counter()
 

@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.cluster import Cluster, CommandFailed, wait_until
 from tests.e2e.foreground import Runner, config_of_another, listeners_of
 
@@ -29,6 +31,7 @@ def _kill_all(runner: Runner) -> None:
         process.wait()
 
 
+@pytest.mark.slow
 def test_the_voters_since_go_on_without_it(runner: Runner, tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     made = cluster.json("cluster", "init", "--dir", str(cluster.dir), "--nodes", "1", "--any-port")

@@ -36,7 +36,10 @@ def _read(paceline: BlockingPaceline, *words: str) -> list[bytes]:
     return sorted(out.split())
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "protocol",
+    [pytest.param(each, marks=[] if each == "kafka" else [pytest.mark.slow]) for each in PROTOCOLS],
+)
 def test_what_is_there_is_read_and_committed_once(
     paceline: BlockingPaceline, protocol: str
 ) -> None:

@@ -103,7 +103,7 @@ def test_consume_ends_alike_with_and_without_a_group(
     assert b"interrupted" not in said
 
 
-@pytest.mark.parametrize("group", [(), ("--group", "g")])
+@pytest.mark.parametrize("group", [(), pytest.param(("--group", "g"), marks=pytest.mark.slow)])
 def test_a_reader_that_has_seen_enough_is_no_failure(
     paceline: BlockingPaceline, group: tuple[str, ...]
 ) -> None:
@@ -121,7 +121,9 @@ def test_a_reader_that_has_seen_enough_is_no_failure(
     assert (consumer.returncode, b"rror" in said) == (Exit.OK, False), said
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("group", [(), ("--group", "g")])
 def test_consume_ends_while_nobody_reads_what_it_writes(
     paceline: BlockingPaceline, group: tuple[str, ...], number: signal.Signals

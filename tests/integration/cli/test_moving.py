@@ -146,7 +146,7 @@ class Watched(Printer):
         yield self.done.append
 
 
-@pytest.mark.parametrize("after", [(1, 0, 2), (3, 0, 1)])
+@pytest.mark.parametrize("after", [(1, 0, 2), pytest.param((3, 0, 1), marks=pytest.mark.slow)])
 async def test_the_bar_of_moves_goes_to_its_end(paceline: Paceline, after: tuple[int, ...]) -> None:
     """It stood at 0 % where no record had to be copied, or was copied between two looks."""
     async with paceline.connect() as client:

@@ -62,7 +62,9 @@ def _flip(segment: Path, whole: bytes, position: int, bit: int) -> None:
         file.write(bytes([whole[position] ^ bit]))
 
 
-both = pytest.mark.parametrize("flip", [flip_value, flip_base_offset])
+both = pytest.mark.parametrize(
+    "flip", [flip_value, pytest.param(flip_base_offset, marks=pytest.mark.slow)]
+)
 
 
 def is_whole(nodes: FaultyCluster, number: int, expected: bytes) -> bool:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(120)
 HOUR_MS = 3_600_000
 
 
-@pytest.mark.parametrize("role", ["leader", "follower"])
+@pytest.mark.parametrize("role", ["leader", pytest.param("follower", marks=pytest.mark.slow)])
 async def test_a_clock_that_jumps_changes_no_role_and_deletes_nothing(
     tmp_path: Path, role: str
 ) -> None:

@@ -26,6 +26,8 @@ COORDINATOR = (
 )
 LEADER = ("transaction.staged-received", "transaction.marker-appended")
 """Points that partitions' leaders come to."""
+FIRST = ("transaction.deciding", "transaction.partly-marked", "transaction.marker-appended")
+"""Before the decision, between markers, and a leader; the others are slow."""
 
 
 class DyingHost(FaultyHost):
@@ -48,7 +50,13 @@ class DyingCluster(FaultyCluster):
     host_type = DyingHost
 
 
-@pytest.mark.parametrize("point", [*COORDINATOR, *LEADER])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=[] if point in FIRST else [pytest.mark.slow])
+        for point in (*COORDINATOR, *LEADER)
+    ],
+)
 async def test_all_or_nothing(tmp_path: Path, point: str) -> None:
     committed: list[int] = []
     async with faulty_cluster(tmp_path, DyingCluster) as nodes:

@@ -127,7 +127,7 @@ async def _isr_is(nodes: FaultyCluster, via: int, *expected: int) -> bool:
     return sorted(info.isr) == sorted(expected)
 
 
-@pytest.mark.parametrize("role", ["leader", "follower"])
+@pytest.mark.parametrize("role", ["leader", pytest.param("follower", marks=pytest.mark.slow)])
 async def test_a_write_error_ends_the_node(tmp_path: Path, role: str) -> None:
     async with faulty_cluster(tmp_path) as nodes:
         leader = await create(nodes, "t")

@@ -58,7 +58,7 @@ def told_as_stored(ack: dict[str, Any], acks: Acks) -> int:
     return stored
 
 
-@pytest.mark.parametrize("acks", [Acks.LEADER, Acks.ALL])
+@pytest.mark.parametrize("acks", [pytest.param(Acks.LEADER, marks=pytest.mark.slow), Acks.ALL])
 async def test_what_was_stored_before_the_disk_was_full_is_told(tmp_path: Path, acks: Acks) -> None:
     """Ten MiB are appended in parts; those behind the first find no room. What the clients do then,
     sending on from there or all of it again, ends with every record stored once."""

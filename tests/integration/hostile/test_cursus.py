@@ -7,6 +7,7 @@ import struct
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from paceline.wire.cursus.batch import MAGIC
@@ -43,6 +44,7 @@ async def test_a_small_frame_that_unpacks_to_a_large_command(tmp_path: Path) -> 
         assert await client.say("LIST")
 
 
+@pytest.mark.slow
 async def test_batches_of_as_many_records_as_may_be(tmp_path: Path) -> None:
     async with lone_node(tmp_path, ONE) as node, CursusClient(node.addresses["cursus"]) as client:
         await client.create("topic=many partitions=1")

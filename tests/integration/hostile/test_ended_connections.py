@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType, FunctionType, MethodType
 from uuid import UUID
 
+import pytest
 import trio
 
 from paceline.wire.cursus.frames import framed
@@ -322,6 +323,7 @@ def says(words: bytes) -> Way:
     return says_it
 
 
+@pytest.mark.slow
 async def test_what_was_refused_is_gone(tmp_path: Path) -> None:
     """Also what threads refuse, which read what is large or compressed."""
     left = {}

@@ -103,7 +103,15 @@ async def flood(streams: Sequence[trio.SocketStream], data: bytes) -> None:
             nursery.start_soon(one, stream)
 
 
-@pytest.mark.parametrize("protocol", ["native", "kafka", "cursus", "segment"])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        pytest.param("native", marks=pytest.mark.slow),
+        "kafka",
+        "cursus",
+        pytest.param("segment", marks=pytest.mark.slow),
+    ],
+)
 async def test_frames_that_are_never_whole_share_one_account(tmp_path: Path, protocol: str) -> None:
     """Incomplete Cursus frames took 1.9 GiB, segment frames 960 MiB."""
     async with lone_node(tmp_path, SMALL) as node, AsyncExitStack() as stack:

@@ -25,7 +25,7 @@ ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 TIMES = 100_000
 
 
-@pytest.mark.parametrize("dialect", ["seed", "pravega"])
+@pytest.mark.parametrize("dialect", ["seed", pytest.param("pravega", marks=pytest.mark.slow)])
 async def test_a_flood_of_the_smallest_messages(tmp_path: Path, dialect: str) -> None:
     """All that one read brought was done in one step: 32,000 messages, in 0.19 to 0.55 s."""
     hello, small = encode(m.Hello(0, 0)), encode(m.KeepAlive(b""))

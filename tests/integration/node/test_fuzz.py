@@ -35,7 +35,7 @@ from tests.integration.node.native import HELLO, NativeConnection, request
 from tests.integration.node.nodes import HANG_S, RunningNode, V1Client, lone_node
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
-SEEDS = range(int(os.environ.get("PACELINE_SEEDS", "2")))
+SEEDS = range(int(os.environ.get("PACELINE_SEEDS", "1")))
 ROUNDS = 15
 PARSED = {target.name: target for target in PRAVEGA_TARGETS}
 V1_WORDS = (

@@ -65,7 +65,9 @@ async def stored(nodes: Cluster, topic: str, via: int) -> list[str]:
 # --- joining --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["with ids", "addresses only"])
+@pytest.mark.parametrize(
+    "form", ["with ids", pytest.param("addresses only", marks=pytest.mark.slow)]
+)
 async def test_a_lone_node_grows_to_three_voters(tmp_path, form: str) -> None:
     async with cluster(tmp_path, 1) as nodes:
         await create(nodes, "old", factor=1)
@@ -245,7 +247,7 @@ async def _starting(node: Node) -> AsyncIterator[trio.Event]:
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("made_by", ["copy", "format"])
+@pytest.mark.parametrize("made_by", ["copy", pytest.param("format", marks=pytest.mark.slow)])
 async def test_a_second_process_of_a_live_node_does_no_harm(tmp_path, made_by: str) -> None:
     async with cluster(tmp_path) as nodes:
         await create(nodes, "orders")

@@ -293,7 +293,11 @@ async def test_an_older_copy_of_a_disk_does_not_lead_while_the_whole_one_is_away
         await _all_are_there(nodes, old, whole)
 
 
-@pytest.mark.parametrize("ends_early", [False, True], ids=["at once", "in its second start"])
+@pytest.mark.parametrize(
+    "ends_early",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["at once", "in its second start"],
+)
 async def test_older_logs_beside_new_metadata_do_not_lead_while_the_whole_ones_are_away(
     tmp_path, ends_early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

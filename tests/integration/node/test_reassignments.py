@@ -88,6 +88,7 @@ def test_a_partition_moves_with_its_records(paceline: BlockingPaceline, closing:
     assert read(paceline, "moved") == [b"%d" % number for number in range(RECORDS)]
 
 
+@pytest.mark.slow
 def test_a_move_to_a_node_that_is_away_is_listed_and_given_up(
     paceline: BlockingPaceline, closing: ExitStack
 ) -> None:

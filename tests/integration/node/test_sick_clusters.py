@@ -205,6 +205,7 @@ async def test_a_sole_replica(tmp_path: Path) -> None:
         await agreed(nodes, ("damage", "critical", owner), *unled)
 
 
+@pytest.mark.slow
 async def test_a_process_that_stood_still(tmp_path: Path) -> None:
     async with nodes_at(tmp_path) as nodes:
         await agreed(nodes)

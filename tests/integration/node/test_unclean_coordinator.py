@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 import trio
 
 from tests.integration.client.test_transactional import seen
@@ -128,6 +129,7 @@ async def producers_forgotten(nodes: Cluster) -> None:
                     await trio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_what_was_stored_before_it_was_set_back_is_not_stored_again(tmp_path: Path) -> None:
     """The new coordinator knew a transaction as decided that was complete, and of whose producer
     the partitions knew nothing any more."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from paceline.client import Position
@@ -77,6 +78,7 @@ async def test_a_sole_replica_that_lost_records_leads_on_by_an_operators_word(
         assert read == [b"value %d" % number for number in range(4, 10)]
 
 
+@pytest.mark.slow
 async def test_two_lost_logs_and_a_stale_replica_are_told_and_given_up(tmp_path: Path) -> None:
     """Health said "1 of 18 partitions without leader" before, and nothing after the election."""
     async with cluster(tmp_path, 3) as nodes:

@@ -374,7 +374,7 @@ async def shown_offset(directory: Path, offset: int) -> bool | None:
     return (found is not None and found[1].get("team") == {"orders": {"0": offset}}) or None
 
 
-@pytest.mark.parametrize("lost", ["*/*.log", "*"])
+@pytest.mark.parametrize("lost", [pytest.param("*/*.log", marks=pytest.mark.slow), "*"])
 async def test_files_that_only_show_groups_keep_no_node_from_starting(tmp_path, lost: str) -> None:
     """Both lie on one disk, and go bad together: logs of groups, and what shows the groups. Without
     its logs a node looked there for the groups of an older broker, and did not start."""

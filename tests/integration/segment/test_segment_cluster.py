@@ -133,7 +133,9 @@ async def test_a_writer_of_a_former_process_goes_on(segments: Segments) -> None:
     assert event_data(await everything(segments, NAME)) == [b"abc", b"abc", b"new"]
 
 
-@pytest.mark.parametrize("shape", BlockShape)
+@pytest.mark.parametrize(
+    "shape", [pytest.param(BlockShape.BURST, marks=pytest.mark.slow), BlockShape.STREAM]
+)
 async def test_nothing_is_lost_or_repeated_when_leaders_die(
     nodes: Cluster, segments: Segments, shape: BlockShape
 ) -> None:

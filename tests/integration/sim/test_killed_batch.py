@@ -16,7 +16,9 @@ import pytest
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT]
+)
 def test_workers_end_with_their_batch(how: signal.Signals, tmp_path: Path) -> None:
     """SIGTERM is not handled, so that SIGKILL is the same to it."""
     results = tmp_path / "results"

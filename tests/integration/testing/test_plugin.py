@@ -11,6 +11,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
 
+import pytest
+
 import paceline_cluster.testing
 
 HANG_S = 120.0
@@ -172,13 +174,24 @@ def test_a_failure_shows_a_few_log_lines_once_and_says_where_all_are(tmp_path: P
     assert len(LOG_LINE.findall(output)) > 2 * 20
 
 
-def test_how_long_a_cluster_may_take_is_configured(tmp_path: Path) -> None:
-    for words, told in (((), "not within"), (("--paceline-processes",), "not ready after")):
-        code, output = _pytest(tmp_path, FAILS, *words, ini=INI + "paceline_start_timeout = 0.01\n")
-        assert code == 1, output
-        assert "2 errors" in output
-        assert f"{told} 0.01 s" in output
-        assert "paceline_start_timeout = 0.01 in pytest's configuration" in output
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "not within"),
+        pytest.param(("--paceline-processes",), "not ready after", marks=pytest.mark.slow),
+    ],
+)
+def test_how_long_a_cluster_may_take_is_configured(
+    tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    code, output = _pytest(tmp_path, FAILS, *words, ini=INI + "paceline_start_timeout = 0.01\n")
+    assert code == 1, output
+    assert "2 errors" in output
+    assert f"{told} 0.01 s" in output
+    assert "paceline_start_timeout = 0.01 in pytest's configuration" in output
+
+
+def test_how_long_it_may_take_is_a_number(tmp_path: Path) -> None:
     code, output = _pytest(tmp_path, FAILS, ini=INI + "paceline_start_timeout = soon\n")
     assert code == 1, output
     assert "paceline_start_timeout is a number, 0 or more; got 'soon'" in output
