@@ -250,6 +250,8 @@ def test_nodes_and_quorum_are_those_of_the_commands(
 def test_health_is_that_of_the_command(
     orders: BlockingPaceline, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    bootstrap = ",".join(orders.addresses("native"))
+    assert cli.main(["health", "--exit-when-healthy", "--bootstrap", bootstrap]) == Exit.OK
     healthy = printed(orders, capsys, "health")
     assert healthy["healthy"] is True
     for api in apis(orders):
@@ -358,7 +360,11 @@ def test_without_a_quorum_it_is_stale(orders: BlockingPaceline) -> None:
     for path in ("/api/topics", "/api/partitions"):  # whose counts are of leaders that are dead
         assert "there is no controller" in api.get(path)["stale"]
     groups = api.get("/api/groups")
-    assert "does not tell which groups it coordinates" in groups["stale"]
+    coordinating = api.get("/api/partitions?topic=__groups&internal=true")["partitions"]
+    # Hardly ever this one alone: on a busy machine sessions may have ended, and leaders moved.
+    assert ("does not tell which groups it coordinates" in (groups["stale"] or "")) == any(
+        each["leader"] != kept for each in coordinating
+    )
     nodes = {each["id"]: each for each in api.get("/api/nodes")["nodes"]}
     assert [nodes[number]["state"] == "unreachable" for number in range(3)] == [
         number != kept for number in range(3)

@@ -67,6 +67,7 @@ def test_offsets_of_kafka_that_are_told_although_they_may_move_are_found() -> No
         find(many_copies, plan(ForeignClient.KAFKA), "EOS at ")
 
 
+@pytest.mark.slow
 def test_commits_of_any_generation_of_cursus_are_found() -> None:
     with mock.patch.object(CursusGroups, "check_owner"), long_at_work():
         find(many_copies, plan(ForeignClient.CURSUS), "EOS at ")

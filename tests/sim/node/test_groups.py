@@ -64,6 +64,7 @@ def test_commits_outlive_coordinators_that_are_killed() -> None:
     play(kill_each, plan())
 
 
+@pytest.mark.slow
 def test_commits_answered_before_they_are_replicated_are_found_out() -> None:
     with mock.patch.object(MachineReplica, "uncommitted", return_value=None):
         find(isolate_each, plan(), "stale committed offset", "generation went back")

@@ -46,7 +46,13 @@ MUTANTS = (
 )
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(each, id=each.name, marks=[] if each in MUTANTS[2:] else [pytest.mark.slow])
+        for each in MUTANTS
+    ],
+)
 def test_without_the_rule_it_is_found_out(mutant: Mutant) -> None:
     told = []
     with mock.patch.object(mutant.target, mutant.method, mutant.broken):

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(600)
 def test_the_same_seed_gives_the_same_run_in_another_process_with_other_hashes(
     profiles: tuple[str, ...],
 ) -> None:
-    jobs = [(NODE, "membership", 3), (RAFT, "swarm", 10)]
+    jobs = [(NODE, "membership@3", 3), (RAFT, "swarm", 10)]
     jobs += [(REPLICAS, profile, 10) for profile in profiles]
     here = [run_seed(*job) for job in jobs]
     assert [result.violation for result in here] == [None] * len(jobs)
@@ -31,6 +31,7 @@ def test_the_same_seed_gives_the_same_run_in_another_process_with_other_hashes(
     assert traces_elsewhere(jobs) == [result.trace for result in here]
 
 
+@pytest.mark.slow
 def test_runs_do_not_disturb_each_other() -> None:
     plan = draw(2, MIXED, seconds=1.5)
     first, other, again = run(plan), run(replace(plan, seed=3)), run(plan)
