@@ -256,25 +256,6 @@ def decode_records(
         raise CorruptMessage(f"{_name(header)}: {error}") from None
 
 
-def iter_values(
-    buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
-) -> Iterator[tuple[int, bytes | None]]:
-    """(offset, value) of each record of the batch at ``position``; cheaper than whole records.
-
-    Limits and errors as :func:`decode_records`; an error may come after good records were given.
-    """
-    header, body = _open(buffer, position, max_bytes)
-    if header.is_extended and _kind(buffer, position) is not PayloadKind.RECORDS:
-        yield from _bare_values(header, body, _kind(buffer, position))
-        return
-    try:
-        yield from _value_loop(body, header)
-    except IndexError:
-        raise CorruptMessage(f"{_name(header)}: a record runs over the batch's end") from None
-    except CorruptMessage as error:
-        raise CorruptMessage(f"{_name(header)}: {error}") from None
-
-
 def _name(header: BatchHeader) -> str:
     return f"batch at offset {header.base_offset}"
 
@@ -421,71 +402,6 @@ def _stamped(records: list[Record], header: BatchHeader) -> list[Record]:
     return records
 
 
-def _value_loop(  # noqa: C901 - flat for speed
-    body: bytes, header: BatchHeader
-) -> Iterator[tuple[int, bytes | None]]:
-    """As :func:`_decode_loop`, stepping over what is not asked for."""
-    size = len(body)
-    base_offset = header.base_offset
-    previous = -1
-    at = 0
-    for _ in range(header.record_count):
-        number = body[at]
-        if number < 0x80:
-            end = at + 1 + (number >> 1)
-            at += 2
-        elif (more := body[at + 1]) < 0x80:
-            end = at + 2 + ((number & 0x7F | more << 7) >> 1)
-            number &= 1
-            at += 3
-        else:
-            number, at = read_varint(body, at)
-            end = at + number
-            number = number < 0
-            at += 1
-        if end > size or number & 1:
-            raise CorruptMessage(f"record before byte {at} ends outside {size} bytes")
-        if body[at] < 0x80:
-            at += 1
-        else:
-            at = read_varint(body, at)[1]
-        number = body[at]
-        if number < 0x80:
-            offset = (number >> 1) ^ -(number & 1)
-            at += 1
-        elif (more := body[at + 1]) < 0x80:
-            number = number & 0x7F | more << 7
-            offset = (number >> 1) ^ -(number & 1)
-            at += 2
-        else:
-            offset, at = read_varint(body, at)
-        if offset <= previous:
-            raise CorruptMessage(f"offset delta {offset} after {previous}")
-        previous = offset
-        if body[at] == 1:
-            at += 1
-        else:
-            length, at = read_varint(body, at)
-            if length < 0:
-                raise CorruptMessage(f"key of {length} bytes")
-            at += length
-        number = body[at]
-        if number < 0x80:
-            length = (number >> 1) ^ -(number & 1)
-            at += 1
-        elif (more := body[at + 1]) < 0x80:
-            number = number & 0x7F | more << 7
-            length = (number >> 1) ^ -(number & 1)
-            at += 2
-        else:
-            length, at = read_varint(body, at)
-        if not -1 <= length < end - at:
-            raise CorruptMessage(f"value of {length} bytes")
-        yield base_offset + offset, None if length < 0 else body[at : at + length]
-        at = end
-    _check_end(header, previous, at, size)
-
-
 def _read_headers(body: bytes, at: int, end: int) -> tuple[tuple[Header, ...], int]:
     count, at = read_varint(body, at)
     if not 0 <= count <= min(end - at, MAX_BATCH_HEADERS):
@@ -511,4 +427,4 @@ def _check_end(header: BatchHeader, previous: int, at: int, size: int) -> None:
     if previous > header.last_offset_delta:
         raise CorruptMessage(f"offset delta {previous} above {header.last_offset_delta}")
     if at != size:
-        raise CorruptMessage(f"{size - at} bytes behind the last record")
+        raise CorruptMessage(f"{size - at} bytes after the last record")

@@ -29,7 +29,7 @@ from paceline.wire.kafka.message_set import read_message_set, write_message_set
 from paceline.wire.message import Message
 from paceline.wire.native import admin, data, groups
 from paceline.wire.peer import control, cursus, hello, join, replica, v1_line
-from paceline.wire.records import Record, decode_records, iter_values
+from paceline.wire.records import Record, decode_records
 from paceline.wire.segment import events, messages
 from paceline.wire.segment.client import ReplyReader
 from paceline.wire.segment.server import ServerConnection
@@ -272,7 +272,6 @@ def _read_batches(given: bytes) -> None:
         for record in records:
             with contextlib.suppress(PacelineError):
                 cursus_of(record)
-        list(iter_values(given, position, max_bytes=_OUTPUT))
         record_spans(header, open_payload(header, given, position))
 
 

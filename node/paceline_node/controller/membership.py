@@ -25,7 +25,6 @@ from paceline_node.controller.raft_membership import (
     plan,
     rival_of,
     wanted_voters,
-    with_learner,
     with_listener,
     with_voter,
     without,
@@ -160,10 +159,6 @@ class Membership:
                 "voter first"
             )
         return self._propose(change)
-
-    def add_learner(self, member: Member) -> tuple[int, int]:
-        """Let a node listen. Raises NotController, InvalidRequest."""
-        return self._propose(with_learner(self._core.config, member))
 
     def remove(self, node: NodeId, *, force: bool = False) -> tuple[int, int]:
         """Take a member out. ``force`` skips the check that enough live voters remain, for who

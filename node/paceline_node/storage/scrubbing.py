@@ -7,12 +7,11 @@ up on it when it has changed meanwhile.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import replace
 
 import trio
 
-from paceline.errors import CorruptMessage, StorageError, StorageFull
+from paceline.errors import StorageError, StorageFull
 from paceline.types import LeaderEpoch
 from paceline.values import dataclass
 from paceline.wire.batch_header import BatchHeader
@@ -194,7 +193,7 @@ def begin_repair(
         if any(hole.start == damaged.start for hole in segment.holes):
             break
     else:
-        raise LookupError(f"{log.identity}: {damaged} is not damaged any more")
+        raise LookupError(f"{log.identity}: {damaged} is no longer damaged")
     if segment is log.segments[-1]:
         log.seal()
     return SegmentRepair(
@@ -252,27 +251,3 @@ async def rebuild_producers(log: Log) -> None:
             return
         index.known_to = replay_some(log.segments, log.producers, index.known_to, end)
         await trio.lowlevel.checkpoint()
-
-
-async def replace_range(
-    disk: Disk,
-    log: Log,
-    damaged: DamagedRange,
-    batches: Sequence[memoryview],
-    leader_epochs: EpochCache | None = None,
-) -> None:
-    """Repair a segment with one damaged range from its leader's batches, whole and in order; for
-    ranges that fit in memory.
-
-    Raises as :func:`begin_repair`, ``SegmentRepair.fill`` and :func:`finish_repair`; the log is
-    unchanged then. Cancel-safe.
-    """
-    repair = begin_repair(disk, log, damaged, leader_epochs)
-    try:
-        for data in batches:
-            await repair.fill(data)
-        if repair.missing is not None:
-            raise CorruptMessage(f"{log.identity}: offset {repair.missing[0]} is still missing")
-        await finish_repair(disk, log, repair)
-    finally:
-        repair.abandon()

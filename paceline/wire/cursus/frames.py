@@ -81,8 +81,3 @@ class FrameReader:
 def framed(body: Buffer) -> bytes:
     """``body`` with its length in front."""
     return b"".join((len(body).to_bytes(LENGTH_BYTES, "big"), body))
-
-
-def framed_text(text: str) -> bytes:
-    """A text reply as a frame."""
-    return framed(text.encode("utf-8", "replace"))

@@ -17,7 +17,7 @@ from cursus.errors import CursusError
 from cursus.protocol.decoder import decode_batch
 from cursus.protocol.encoder import encode_message
 
-from paceline.wire.cursus.frames import FrameReader, framed_text
+from paceline.wire.cursus.frames import FrameReader, framed
 from tests.e2e.exactly_once.copying import Adapter, Course, Read, begin, copy
 from tests.e2e.exactly_once.journal import Journal
 from tests.integration.faults.cursus_bookkeeper import (
@@ -86,7 +86,7 @@ class Line(Coordinator):
                 contextlib.suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError),
                 trio.move_on_after(REPLY_S),
             ):
-                await stream.send_all(b"".join(framed_text(line) for line in lines))
+                await stream.send_all(b"".join(framed(line.encode()) for line in lines))
                 while len(answers) < len(lines) and (data := await stream.receive_some(65536)):
                     reader.feed(data)
                     while (body := reader.next_frame()) is not None:

@@ -381,8 +381,8 @@ async def test_membership_by_hand(autojump_clock: MockClock) -> None:
         leader = await cluster.elect()
         other = (leader.number + 1) % 3
         await cluster.start(3)
-        index, _ = leader.live.membership.add_learner(member(3))
-        await cluster.until(lambda: leader.live.applied_index >= index)
+        leader.live.membership.admit(member(3))
+        await cluster.until(lambda: member(3) in leader.live.config.members, every_s=0.0001)
         with pytest.raises(InvalidRequest, match="not caught up"):
             leader.live.membership.add_voter(NodeId(3), None)
         await trio.sleep(1)

@@ -14,7 +14,7 @@ from paceline.wire.batch import (
     iter_batches,
     read_extension,
 )
-from paceline.wire.records import decode_records, iter_values
+from paceline.wire.records import decode_records
 from paceline.wire.segment.events import event_data, frame_events
 from paceline_node.storage import producer_file
 from paceline_node.storage.byte_positions import batch_at, batch_holding_offset, first_position
@@ -204,9 +204,6 @@ async def test_other_protocols_see_each_event_as_a_record() -> None:
     records = [record for at in batches for record in decode_records(data, at)]
     assert [(each.offset, each.key, each.value) for each in records] == [
         (0, None, b"one"), (1, None, b""), (2, None, b"three"),
-    ]  # fmt: skip
-    assert [value for at in batches for value in iter_values(data, at)] == [
-        (0, b"one"), (1, b""), (2, b"three"),
     ]  # fmt: skip
     assert read_extension(data, batches[1]).kind is PayloadKind.SEAL
     assert event_data(data[117 : batches[1]]) == [b"one", b"", b"three"]

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 )
 
 from paceline.wire.batch import iter_batches
-from paceline.wire.records import iter_values
+from paceline.wire.records import decode_records
 from paceline_node.storage import recovery, segment_scan
 from paceline_node.storage.durability import Durability, SyncTicket
 from paceline_node.storage.epochs import EpochCache
@@ -152,7 +152,7 @@ class LogMachine(RuleBasedStateMachine):
         self.past.append(list(self.model))
         epoch = max(1, self.log.epochs.last_epoch)
         for kept in replaced[:count]:
-            sizes = {len(value) for _, value in iter_values(kept.data)}
+            sizes = {len(each.value or b"") for each in decode_records(kept.data)}
             other = batch(
                 kept.end - kept.base, value=b"?" * max(sizes, default=1), timestamp=self.host.wall
             )

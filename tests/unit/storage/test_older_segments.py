@@ -13,6 +13,7 @@ from paceline_node.storage.log import Log
 from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.torn_tail import Ending
 from tests.unit.storage.keyed import compact, keyed, last_values, visible
+from tests.unit.storage.repairing import replace_range
 from tests.unit.storage.world import IDENTITY, PATH, SMALL, StillHost, flush, new_log, reopen
 
 LARGE = b"x" * 250
@@ -121,7 +122,7 @@ async def test_a_repaired_segment_may_be_of_another_size() -> None:
     disk.rot(path, random.Random(1), start=100)
     damaged = (await scrubbing.scrub(disk, log, 2)).damaged
     theirs = keyed([(b"gone", None), (b"b", LARGE), (b"c", LARGE)], base_offset=2, leader_epoch=1)
-    await scrubbing.replace_range(disk, log, damaged[0], [memoryview(theirs)])
+    await replace_range(disk, log, damaged[0], [memoryview(theirs)])
     await log.checkpoint()
     assert disk.content(path) == theirs
     end = log.log_end_offset

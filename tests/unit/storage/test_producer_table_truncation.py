@@ -10,6 +10,7 @@ from paceline_node.storage import scrubbing
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory_disk import MemoryDisk
+from tests.unit.storage.repairing import replace_range
 from tests.unit.storage.world import batch, content, flush, new_log, reopen
 
 SETTINGS = LogSettings(segment_bytes=1_000, index_interval_bytes=150, retention_ms=None)
@@ -56,7 +57,7 @@ async def test_what_the_replay_cannot_read_is_damage(
     assert lost.start <= victim < lost.end <= CUT
     size = len(whole) // COUNT
     pieces = [memoryview(whole)[at * size : (at + 1) * size] for at in range(lost.start, lost.end)]
-    await scrubbing.replace_range(disk, log, lost, pieces)
+    await replace_range(disk, log, lost, pieces)
     assert log.damaged == ()
     assert content(log) == whole[: CUT * size]
     other = await new_log(MemoryDisk(), SETTINGS)

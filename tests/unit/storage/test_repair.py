@@ -19,6 +19,7 @@ from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.producers import ProducerTable
 from paceline_node.storage.torn_tail import Ending
+from tests.unit.storage.repairing import replace_range
 from tests.unit.storage.turns import Turns
 from tests.unit.storage.world import batch, content, flush, new_log, reopen
 
@@ -112,7 +113,7 @@ async def test_repair(victims: tuple[int, ...]) -> None:
     (damaged,) = await scrub_all(disk, log)
     assert (damaged.start, damaged.end) == (victims[0], victims[-1] + 1)
     pieces = [part(whole, offset, offset + 1) for offset in victims]
-    await scrubbing.replace_range(disk, log, damaged, pieces)
+    await replace_range(disk, log, damaged, pieces)
     assert log.damaged == ()
     assert content(log) == whole
     assert log.append_leader(batch(producer=(5, 0, 30)), 3, 1_000).base_offset == 30
@@ -138,7 +139,7 @@ async def test_no_snapshot_is_kept_of_a_log_with_damage() -> None:
     (damaged,) = log.damaged
     await log.checkpoint()
     await flush(log, disk)
-    await scrubbing.replace_range(disk, log, damaged, [part(whole, 29, 30)])
+    await replace_range(disk, log, damaged, [part(whole, 29, 30)])
     assert log.producers.snapshot() == known
     await log.checkpoint()
     await flush(log, disk)
@@ -161,7 +162,7 @@ async def test_what_producers_are_told_anew_is_checked() -> None:
     log = await reopen(disk, mark=30, settings=settings)
     (damaged,) = log.damaged
     assert (damaged.start, damaged.end) == (4, 5)
-    await scrubbing.replace_range(disk, log, damaged, [part(whole, 4, 5)])
+    await replace_range(disk, log, damaged, [part(whole, 4, 5)])
     assert log.producers.snapshot() == known
     log.abandon()
 
@@ -182,7 +183,7 @@ async def test_repair_after_recovery_knows_the_epochs_inside() -> None:
     (damaged,) = log.damaged
     assert (damaged.start, damaged.end) == (2, 4)
     assert log.epochs.entries == [(1, 0), (2, 2), (4, 3), (5, 4)]
-    await scrubbing.replace_range(disk, log, damaged, [memoryview(whole)[2 * size : 4 * size]])
+    await replace_range(disk, log, damaged, [memoryview(whole)[2 * size : 4 * size]])
     assert content(log) == whole
     assert log.epochs.entries == [(1, 0), (2, 2), (4, 3), (5, 4)]
     state = log.producers.get((0, (5).to_bytes(16, "big")))
@@ -229,11 +230,11 @@ async def test_a_wrong_replacement_is_refused(fault: str) -> None:
         data = bytearray(part(whole, 4, 5))
     names = disk.list(log.path)
     with pytest.raises(CorruptMessage):
-        await scrubbing.replace_range(disk, log, damaged, [memoryview(data)])
+        await replace_range(disk, log, damaged, [memoryview(data)])
     assert log.damaged == (damaged,)
     assert [n for n in disk.list(log.path) if "replacement" in n] == []
     assert set(disk.list(log.path)) >= set(names)
-    await scrubbing.replace_range(disk, log, damaged, [part(whole, 4, 6)])
+    await replace_range(disk, log, damaged, [part(whole, 4, 6)])
     assert content(log) == whole
     log.abandon()
 
@@ -245,7 +246,7 @@ async def test_the_leaders_epoch_table_decides() -> None:
     (damaged,) = await scrub_all(disk, log)
     other = EpochCache([(1, 0), (2, 4), (3, 20)])
     with pytest.raises(CorruptMessage, match="does not fit offset 4, epoch 2"):
-        await scrubbing.replace_range(disk, log, damaged, [part(whole, 4, 5)], other)
+        await replace_range(disk, log, damaged, [part(whole, 4, 5)], other)
     log.abandon()
 
 
@@ -318,7 +319,7 @@ async def test_a_power_cut_during_repair_leaves_damage_or_the_repaired_log(seed:
     if again.damaged:
         (still,) = again.damaged
         assert (still.start, still.end) == (4, 5)
-        await scrubbing.replace_range(disk, again, still, [part(whole, 4, 5)])
+        await replace_range(disk, again, still, [part(whole, 4, 5)])
     assert content(again) == whole
     again.abandon()
 
@@ -378,7 +379,7 @@ async def steps_of_a_repair(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counte
     log.producers._forgot_at = log.log_end_offset  # nothing is known of what the repair brings
     before = log.producers.snapshot()
     async with turns.counted():
-        await scrubbing.replace_range(disk, log, damaged, [part(whole, 3, 20)])
+        await replace_range(disk, log, damaged, [part(whole, 3, 20)])
     assert content(log) == whole
     assert log.producers.snapshot() == before
     assert log.producers.transactions.known_to is None

@@ -15,7 +15,6 @@ from paceline.wire.records import (
     decode_records,
     encode_values,
     encode_varint,
-    iter_values,
     read_varint,
 )
 
@@ -73,7 +72,6 @@ def test_round_trip(records: list[Record], codec: Compression, base_offset: int)
     expected = [record._replace(offset=base_offset + index) for index, record in enumerate(records)]
     assert decode_records(batch) == expected
     assert decode_records(memoryview(b"xyz" + batch)[1:], 2) == expected
-    assert list(iter_values(batch)) == [(record.offset, record.value) for record in expected]
 
 
 @given(
@@ -105,14 +103,12 @@ def test_offset_deltas_of_every_width() -> None:
     decoded = decode_records(batch)
     assert [record.offset for record in decoded] == list(range(count))
     assert [record.value for record in decoded] == values
-    assert list(iter_values(batch)) == list(enumerate(values))
 
 
 @pytest.mark.parametrize("size", [0, 1, 56, 57, 63, 64, 8180, 8191, 8192, 2**20])
 def test_lengths_round_varint_borders(size: int) -> None:
     batch = build_batch([Record(key=bytes(size), value=b"v" * size)], timestamp_ms=0)
     assert decode_records(batch) == [Record(0, 0, bytes(size), b"v" * size)]
-    assert list(iter_values(batch)) == [(0, b"v" * size)]
 
 
 @pytest.mark.parametrize(
@@ -175,8 +171,6 @@ def test_every_cut_of_the_payload_is_named_with_its_offset() -> None:
         stamp(batch, 0, 77, 0)
         with pytest.raises(CorruptMessage, match="batch at offset 77: "):
             decode_records(batch)
-        with pytest.raises(CorruptMessage, match="batch at offset 77: "):
-            list(iter_values(batch))
 
 
 def test_every_replaced_byte_is_refused_or_harmless() -> None:
@@ -192,14 +186,13 @@ def test_every_replaced_byte_is_refused_or_harmless() -> None:
             except CorruptMessage:
                 continue
             assert len(decoded) == len(SAMPLE)
-            assert list(iter_values(batch)) == [(each.offset, each.value) for each in decoded]
 
 
 @pytest.mark.parametrize(
     ("payload", "count", "message"),
     [
-        (sample_payload() + b"\0", 3, "1 bytes behind the last record"),
-        (sample_payload(), 2, "bytes behind the last record"),
+        (sample_payload() + b"\0", 3, "1 bytes after the last record"),
+        (sample_payload(), 2, "bytes after the last record"),
         (b"", 1, "1 records in 0 bytes"),
         (b"\x0c" + bytes(6), 1000, "1000 records in 7 bytes"),
         (bytes.fromhex("0c000004000000"), 1, "offset delta 2 above 0"),
@@ -220,8 +213,6 @@ def test_malformed_records(payload: bytes, count: int, message: str) -> None:
     batch = with_payload(payload, count=count, last_delta=count - 1)
     with pytest.raises(CorruptMessage, match=message):
         decode_records(batch)
-    with pytest.raises(CorruptMessage, match=message):
-        list(iter_values(batch))
 
 
 @pytest.mark.parametrize(
@@ -263,5 +254,3 @@ def test_garbage_is_a_typed_error(payload: bytes, count: int, attributes: int) -
     struct.pack_into(">h", batch, 21, attributes & 0x7F)
     with suppress(PacelineError):
         assert len(decode_records(batch)) == count
-    with suppress(PacelineError):
-        assert len(list(iter_values(batch))) == count
