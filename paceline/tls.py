@@ -52,7 +52,7 @@ class ClientTls:
         given = dict(parse_qsl(query, keep_blank_values=True))
         unknown = given.keys() - VARIABLES.keys()
         if unknown:
-            raise ConfigurationError(f"TLS: {min(unknown)!r} is none of {', '.join(VARIABLES)}")
+            raise ConfigurationError(f"TLS: {min(unknown)!r} is not one of {', '.join(VARIABLES)}")
         return cls(**given)
 
     def query(self) -> str:

@@ -38,8 +38,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 def acl() -> None:
     """Say who may do what: create, list and delete ACLs.
 
-    A denial wins over all that allows. Once there is one ACL, or one user, everything is refused
-    that no ACL allows; super users (setting security.super_users of the nodes) may do everything.
+    A denial wins over every ACL that allows. Once there is an ACL, or a user, everything that no
+    ACL allows is refused; super users (setting security.super_users of the nodes) may do
+    everything.
     """
 
 
@@ -50,7 +51,7 @@ def _resource_options(command: F) -> F:
         click.option("--group", "groups", multiple=True, shell_complete=complete_groups),
         click.option("--transactional-id", "transactional_ids", multiple=True),
         click.option("--cluster", is_flag=True, help="The cluster as a whole."),
-        click.option("--prefix", is_flag=True, help="All whose names begin so."),
+        click.option("--prefix", is_flag=True, help="All whose names begin with it."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -70,7 +71,7 @@ _principals = click.option(
     "principals",
     multiple=True,
     metavar="NAME",
-    help="A user, or as certificates name it; 'anonymous' is who is neither, '*' everybody.",
+    help="A user, or a name in certificates; 'anonymous': clients without either; '*': all.",
 )
 _hosts = click.option(
     "--host", "hosts", multiple=True, metavar="ADDRESS", help="IP address of clients."
@@ -95,7 +96,7 @@ def create(
     printer: Printer,
     **named: Any,
 ) -> None:
-    """Allow, or deny, operations: every combination of what is given more than once."""
+    """Allow, or deny, operations: every combination of options that are given more than once."""
     resources = _resources(**named)
     if not (principals and operations and resources):
         raise click.UsageError(

@@ -30,16 +30,16 @@ PROVES_TOO_LITTLE = 2
 
 @click.group()
 def chaos() -> None:
-    """Strike a cluster of real processes with faults while clients write, and judge the history.
+    """Inject faults into a cluster of real processes while clients write, and judge the history.
 
-    Every run makes a cluster of its own, in its own directory, and removes it at the end.
+    Every run starts a cluster of its own, in its own directory, and removes it at the end.
     """
 
 
 @chaos.command("list")
 @output_option
 def list_(printer: Printer) -> None:
-    """Show the scenarios, and the kinds of faults that one's own may name."""
+    """Show the scenarios, and the kinds of faults that a scenario of your own may name."""
     from paceline_cluster.chaos.faults import KINDS
     from paceline_cluster.chaos.scenario import built_in
 
@@ -75,7 +75,7 @@ def list_(printer: Printer) -> None:
 @click.option(
     "--file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A scenario of one's own, as TOML.",
+    help="A scenario of your own, as TOML.",
 )
 @click.option("--minutes", type=click.FloatRange(min=0.01), help="How long faults strike.")
 @click.option("--seed", type=int, help="Draws the faults; without it a new one, which is shown.")
@@ -134,7 +134,7 @@ def run(
 @click.argument("history", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @output_option
 def check(history: Path, printer: Printer) -> int:
-    """Judge a history that a run left. Exit codes as 'chaos run'."""
+    """Judge a history that a run left. Exit codes as for 'chaos run'."""
     from paceline_cluster.checker import judge
     from paceline_cluster.checker.history import read_history
 

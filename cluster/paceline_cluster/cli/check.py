@@ -42,7 +42,7 @@ class _Plugin(click.Group):
 
 @click.group(cls=_Plugin)
 def check() -> None:
-    """Ask one thing of the cluster, as plugins of Nagios do.
+    """Check one thing about the cluster, as Nagios plugins do.
 
     Exit codes: 0 ok, 1 warning, 2 critical, 3 unknown: also where nothing answers or the command
     line is wrong. '--output prometheus' writes gauges for a text file of the node exporter.

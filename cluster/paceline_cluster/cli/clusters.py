@@ -28,8 +28,8 @@ cluster.add_command(init)
 @cluster.command("list")
 @output_option
 def list_(printer: Printer) -> None:
-    """List the clusters that were up on this machine, the last used first. Commands find the
-    selected one by themselves, unless $PACELINE_DIR names another."""
+    """List the clusters that were up on this machine, the last used first. Commands use the
+    selected one, unless $PACELINE_DIR names another."""
     profile = profiles.selected()
     rows = [_row(each, None if profile is None else profile.dir) for each in profiles.known()]
     columns = ("name", "selected", "state", "running", "nodes", "dir")
@@ -60,8 +60,8 @@ def _row(directory: Path, selected: Path | None) -> dict[str, Any]:
 @click.argument("name", shell_complete=complete_clusters)
 @output_option
 def use(name: str, printer: Printer) -> None:
-    """Have commands find the cluster NAME, which is one of 'cluster list' or a directory.
-    $PACELINE_DIR goes first, where it is set."""
+    """Select the cluster NAME, from 'cluster list' or by its directory, for later commands.
+    $PACELINE_DIR, if set, takes precedence."""
     directory = profiles.named(name) if not state.exists(Path(name)) else Path(name).resolve()
     state.load(directory)
     profiles.select(directory)
@@ -74,7 +74,7 @@ def use(name: str, printer: Printer) -> None:
 @click.argument("name", shell_complete=complete_clusters)
 @output_option
 def forget(name: str, printer: Printer) -> None:
-    """List the cluster NAME no more. Its nodes and files stay; 'paceline purge' removes those."""
+    """Take cluster NAME off the list. Its nodes and files stay; 'paceline purge' removes them."""
     directory = profiles.named(name)
     profiles.forget(directory)
     _told({"name": directory.name, "forgotten": True, "dir": str(directory)}, printer)
@@ -103,9 +103,9 @@ def _told(data: dict[str, Any], printer: Printer) -> None:
 def certify(
     number: int, directory: Path, hosts: tuple[str, ...], out: Path | None, printer: Printer
 ) -> None:
-    """Make certificates for node NUMBER: a further node, or new ones for one that has some.
+    """Make certificates for node NUMBER, for a new node or to replace those of an old one.
 
-    A node that runs takes new ones over on SIGHUP.
+    A running node loads new ones on SIGHUP.
     """
     whole = directory.resolve()
     folder = (

@@ -12,7 +12,7 @@ from click.shell_completion import get_completion_class
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
 
-    For bash: eval "$(paceline completion bash)"; the others alike.
+    For bash: eval "$(paceline completion bash)"; likewise for the others.
     """
     kind = get_completion_class(shell)
     assert kind is not None, "click knows the shells of the choice"

@@ -99,7 +99,7 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str | None) -> P
     type=Seconds(0.1, 1800),
     show_default=str(SESSION_TIMEOUT_S),
     metavar="SECONDS",
-    help="With --group: how long the group waits for a member that is not heard of.",
+    help="With --group: how long the group waits for a member that has fallen silent.",
 )
 @click.option(
     "--partition",
@@ -115,7 +115,7 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str | None) -> P
     help="Stop at what is committed now; waits for partitions that have no leader. With --group: "
     "what it has not read yet of what is there when it is dealt out; then commit, and leave.",
 )
-@click.option("--count", type=click.IntRange(0), metavar="N", help="Stop after so many records.")
+@click.option("--count", type=click.IntRange(0), metavar="N", help="Stop after N records.")
 @click.option(
     "--format",
     "format_",
@@ -159,11 +159,11 @@ def consume(
     """Print the records of TOPICs, one value a line. TOPIC may be a pattern such as 'orders-*', or
     with --regex a regular expression; topics that are made later are not read.
 
-    The newest two of each partition, and end: --from -2 --exit-at-end.
+    To print the newest two of each partition and exit: --from -2 --exit-at-end.
 
-    Without --exit-at-end, --until or --count it goes on with new records until Ctrl-C, which is no
-    failure, with --group or without. JSON lines hold whole records, and 'produce --json' reads
-    them.
+    Without --exit-at-end, --until or --count it continues with new records until Ctrl-C, which is
+    not a failure, with --group or without. JSON lines hold whole records, and 'produce --json'
+    reads them.
     """
     if is_json:
         _require_no_other_form(printer)

@@ -30,7 +30,7 @@ from paceline_cluster.state import ClusterState
 def down(
     directory: Path | None, bootstrap: tuple[Address, ...], timeout: float, printer: Printer
 ) -> None:
-    """Stop the cluster in order; its data stay and 'up' starts it again."""
+    """Shut the cluster down cleanly; its data stay, and 'up' starts it again."""
     found = find(directory, bootstrap).require_dir("down")
     current = trio.run(_down, found, timeout)
     printer.say(f"the cluster in {found} is stopped")

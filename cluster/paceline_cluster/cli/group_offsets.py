@@ -80,10 +80,10 @@ class Target:
     help="Only of this topic or partition; otherwise all that the group has read.",
 )
 @click.option("--to-earliest", is_flag=True, help="To the oldest record kept.")
-@click.option("--to-latest", is_flag=True, help="Behind the newest record.")
+@click.option("--to-latest", is_flag=True, help="After the newest record.")
 @click.option("--to-offset", type=click.IntRange(0), metavar="N")
 @click.option("--to-datetime", metavar="TIME", help=f"To the first record since then: ms, {TIMES}.")
-@click.option("--shift-by", type=int, metavar="N", help="By N records, back when negative.")
+@click.option("--shift-by", type=int, metavar="N", help="By N records, backward if negative.")
 @click.option(
     "--from-file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE"
 )
@@ -139,7 +139,7 @@ def reset(
     required=True,
     metavar="TOPIC[/N]",
     shell_complete=complete_topics,
-    help="Of this topic or partition; it need not exist any more.",
+    help="Of this topic or partition; it need no longer exist.",
 )
 @click.option("--execute", is_flag=True, help="Do it. Without this, only show what would be done.")
 @output_option
@@ -153,8 +153,8 @@ def delete(
     execute: bool,
     printer: Printer,
 ) -> None:
-    """Forget how far a group has read topics that none of its members reads now. Who reads them
-    next begins where a new group does."""
+    """Forget how far a group has read topics that none of its members reads now. The next member
+    to read them begins where a new group would."""
     group = GroupKey(Family(family), name, subject)
     only = tuple(_only(text) for text in topics)
 

@@ -83,8 +83,8 @@ def describe(
     subject: str,
     printer: Printer,
 ) -> None:
-    """Show a group's members and how far it is behind in each partition that they read, or that
-    they read before they left. Where nothing is committed it is behind by all that is there."""
+    """Show a group's members, and its lag in each partition that they read, or that they read
+    before they left. Where nothing is committed, the lag counts from the oldest record."""
 
     async def work(client: Client) -> dict[str, Any]:
         groups = client.admin.groups
@@ -188,8 +188,8 @@ def topics(
     bootstrap: tuple[Address, ...],
     printer: Printer,
 ) -> None:
-    """Say, or show, what consumers of a group of family coordinator read that name no topics:
-    those of version 0 of its protocol cannot."""
+    """Set, or show, what consumers that name no topics read in a group of family coordinator:
+    those of version 0 of its protocol cannot name any."""
     if topics and reads_all:
         raise click.UsageError("name topics, or say --all")
 
@@ -222,8 +222,8 @@ def evict(
     printer: Printer,
 ) -> None:
     """Take members out of a group of family kafka, so that others get their partitions at once.
-    MEMBER is its id or instance as 'group describe' shows them. One that hangs, or will not come
-    back, is out; one that lives joins again."""
+    MEMBER is its id or instance as 'group describe' shows them. A member that hangs, or will not
+    come back, stays out; one that is alive joins again."""
     confirm(
         f"Take {', '.join(members)} out of group {name}?",
         f"evict takes {', '.join(members)} out of group {name}",

@@ -46,7 +46,7 @@ async def look(ref: ClusterRef) -> Survey:
 @cluster_options
 @output_option
 def status(directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer) -> None:
-    """Show nodes with their addresses, the controller, and counts of partitions."""
+    """Show the nodes with their addresses, the controller, and partition counts."""
     ref = find(directory, bootstrap)
 
     async def run() -> Survey:
@@ -72,17 +72,16 @@ def health(
     printer: Printer,
 ) -> int:
     """Say whether the cluster is healthy: all nodes answer, a controller is known, every
-    partition is led and has all its replicas in sync. Exit code 69 when it is not, 77 when nodes do
-    not tell who asks. Drained nodes are named, and make nothing unhealthy.
+    partition is led and has all its replicas in sync. Exit code 69 when it is not, 77 when nodes
+    may not tell you. Drained nodes are named, but do not count as unhealthy.
 
-    Ranges of offsets that a node's disk lost are named with what becomes of them: 'damaged',
+    Offset ranges that a node's disk lost are listed with what happens to them: 'damaged',
     'repairing', 'incomplete' where a partition has no leader and the replica is behind, or
-    'given-up' where the log start lies behind them or an operator let a replica lead without them.
-    An end of -1 is not known.
+    'given-up' where the log start has passed them or an operator let a replica lead without them.
+    An end of -1 means unknown.
 
-    Certificates are shown with the moment until which they are good, by the setting that names
-    their file. It is not healthy to have one that ends within 14 days, or new ones that cannot be
-    used.
+    Certificates are shown with their expiry time, by the setting that names their file. A
+    certificate that expires within 14 days, or a new one that cannot be used, is unhealthy.
     """
     ref = find(directory, bootstrap)
     seen = trio.run(_wait_healthy, ref, timeout) if exit_when_healthy else trio.run(look, ref)

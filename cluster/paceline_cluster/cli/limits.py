@@ -11,8 +11,8 @@ from paceline_node.settings import counts
 @click.command()
 @output_option
 def limits(printer: Printer) -> None:
-    """Show of what there may be how many by default, which setting changes that, what becomes of
-    one more, and what makes room.
+    """Show how many there may be of everything that is limited: the default, the setting that
+    changes it, what happens to one more, and what makes room.
 
     A node's own values: 'paceline node settings --config FILE'.
     """

@@ -61,7 +61,7 @@ def verify(
     """Check checksums, offsets, epochs and indexes; compare replicas of the same partition.
 
     Without PATH: all nodes of the cluster on this machine. Exit code 65 when records are affected;
-    what the next start of a node repairs by itself is only noted.
+    what a node's next start repairs by itself is only noted.
     """
     if not paths:
         found = find(directory, bootstrap).require_dir("log verify")
@@ -93,8 +93,8 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> Table:
 def dump(path: Path, records: bool, printer: Printer) -> int:
     """Print the batches of a segment file, or of a partition's directory in a node's topics/.
 
-    With --output json one JSON line a batch. Exit code 65 when a checksum does not hold or bytes
-    are no batch.
+    With --output json, one JSON line per batch. Exit code 65 when a checksum does not match or
+    bytes are not a batch.
     """
     segments = segments_in(path) if path.is_dir() else [path]
     output = Dump(printer, records)

@@ -61,7 +61,7 @@ def _position_of_last(path: Path, count: int) -> int:
 @click.command()
 @cluster_options
 @click.argument("nodes", type=int, nargs=-1, metavar="[NODE]...", shell_complete=complete_nodes)
-@click.option("-f", "--follow", is_flag=True, help="Go on as the logs grow, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs as they grow, until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0), help="Only the last lines of each node.")
 @output_option
 def logs(
@@ -72,8 +72,8 @@ def logs(
     lines: int | None,
     printer: Printer,
 ) -> None:
-    """Show what the nodes logged (all of them, or the named ones). Each entry stays one line, on a
-    terminal of any width, too, so that it can be searched and copied."""
+    """Show what the nodes logged (all of them, or the named ones). Each entry stays on one line, on
+    a terminal of any width, so that it can be searched and copied."""
     current = state.load(find(directory, bootstrap).require_dir("logs"))
     entries = [current.node(number) for number in nodes] or list(current.nodes)
     tails = [(entry, LogTail(entry.log_path, last_lines=lines)) for entry in entries]

@@ -123,8 +123,8 @@ class CommandTable(click.Group):
 def paceline() -> None:
     """Run and use a replicated log broker cluster.
 
-    Commands find their cluster by --dir, --bootstrap, $PACELINE_DIR, or take the selected one
-    of 'paceline cluster list'.
+    Commands find their cluster by --dir, --bootstrap or $PACELINE_DIR; otherwise they use the
+    one selected in 'paceline cluster list'.
     """
 
 

@@ -19,7 +19,7 @@ from paceline_node.controller.force_quorum import Forced, check_lost
 
 @click.group()
 def metadata() -> None:
-    """Go on when most voters of the metadata quorum are lost."""
+    """Recover when most voters of the metadata quorum are lost."""
 
 
 @metadata.command("force-quorum")
@@ -30,7 +30,7 @@ def metadata() -> None:
     type=click.Path(path_type=Path, exists=True, file_okay=False),
 )
 @click.option("--lost", multiple=True, type=click.IntRange(0), metavar="ID", help="A lost voter.")
-@click.option("--execute", is_flag=True, help="Do it; otherwise only shown what would be done.")
+@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would be done.")
 @cluster_options
 @output_option
 def force_quorum(

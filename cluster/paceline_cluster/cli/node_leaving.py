@@ -34,7 +34,7 @@ def _show(data: dict[str, Any], printer: Printer) -> None:
 
 @click.command()
 @_number
-@click.option("--force", is_flag=True, help="Also where a partition has no leader then.")
+@click.option("--force", is_flag=True, help="Even if a partition is left without a leader.")
 @click.option("--timeout", type=Seconds(), default=DRAIN_S, show_default=True, metavar="SECONDS")
 @client_options
 @output_option
@@ -46,10 +46,10 @@ def drain(
     bootstrap: tuple[Address, ...],
     printer: Printer,
 ) -> None:
-    """Have NODE lead nothing until 'node revive', and wait until that is so.
+    """Move all leadership away from NODE until 'node revive', and wait until it is done.
 
-    It goes on following, so no partition lacks replicas, also over restarts. Refused where a
-    partition would be without a leader.
+    It keeps following, so no partition lacks replicas, and stays drained over restarts. Refused
+    where a partition would be left without a leader.
     """
     node = NodeId(number)
 
@@ -86,7 +86,7 @@ def revive(
     "--timeout",
     type=Seconds(),
     metavar="SECONDS",
-    help="Stop waiting for moves then, and say what is left and why.",
+    help="Stop waiting for moves after this, and say what is left and why.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @client_options
@@ -100,12 +100,12 @@ def decommission(
     bootstrap: tuple[Address, ...],
     printer: Printer,
 ) -> None:
-    """Take NODE out of the cluster for good, without a record or a copy less at any time.
+    """Take NODE out of the cluster for good, with no record or copy missing at any time.
 
     Its replicas are moved to other nodes, another node votes on the metadata in its place, and with
     --dir its process is stopped and it is forgotten; its files stay, but cannot join again. With
     --bootstrap the process has to be stopped by whoever runs it, and then 'paceline node remove'
-    forgets it. Where it was interrupted give it again once 'paceline partition move status' shows
+    forgets it. If it was interrupted, repeat it once 'paceline partition move status' shows
     nothing.
     """
     ref = find(directory, bootstrap)

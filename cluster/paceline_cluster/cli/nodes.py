@@ -128,7 +128,7 @@ _act("resume", _resume, "Let a frozen node go on (SIGCONT).")
 
 @node.command()
 @click.argument("target", required=False, callback=_parse_target, shell_complete=complete_targets)
-@click.option("--stopped", is_flag=True, help="In place of TARGET: every node that does not run.")
+@click.option("--stopped", is_flag=True, help="Instead of TARGET: every node that is not running.")
 @cluster_options
 @output_option
 def restart(
@@ -182,7 +182,7 @@ def remove(
 
     It leaves the brokers and the metadata quorum, and cluster.json with --dir; its files stay, but
     cannot join again. Partitions keep their place for it until they are moved ('partition move').
-    A node that still runs leaves by 'decommission', which moves its replicas away first.
+    For a node that still runs use 'decommission', which moves its replicas away first.
     """
     ref = find(directory, bootstrap)
     if ref.dir is not None:

@@ -34,11 +34,11 @@ def partition() -> None:
 
 @partition.group()
 def move() -> None:
-    """Plan and make moves of replicas; see how far they are; give them up.
+    """Plan and carry out moves of replicas; see their progress; cancel them.
 
     A new replica fetches the whole log and joins the ISR; only then does an old one leave. Clients
-    read and write meanwhile. The plan is a JSON file; those of Kafka's kafka-reassign-partitions
-    are taken, too.
+    can read and write meanwhile. The plan is a JSON file; those of Kafka's
+    kafka-reassign-partitions are taken, too.
     """
 
 
@@ -48,7 +48,7 @@ at_once_option = click.option(
     default=moving.AT_ONCE,
     show_default=True,
     metavar="N",
-    help="So many partitions are moved at the same time.",
+    help="How many partitions are moved at the same time.",
 )
 
 
@@ -75,10 +75,10 @@ def plan(
     target: Path | None,
     printer: Printer,
 ) -> None:
-    """Say which replicas should lie elsewhere; nothing is moved.
+    """Show which replicas should be elsewhere; nothing is moved.
 
-    Replicas of a partition go to different racks where that can be; then every node gets as many
-    replicas as the others and as much data, and as many preferred leaders. All topics, the
+    Replicas of a partition go to different racks if possible; then all nodes get the same number
+    of replicas, the same amount of data, and the same number of preferred leaders. All topics, the
     cluster's own too, or those that are named.
     """
 
@@ -121,7 +121,7 @@ async def planned(client: Client, topics: Sequence[str], leaving: Sequence[NodeI
     "--timeout",
     type=Seconds(),
     metavar="SECONDS",
-    help="Stop waiting then, and say what is left and why; what has begun goes on.",
+    help="Stop waiting after this, and say what is left and why; moves that have begun continue.",
 )
 @output_option
 def execute(
@@ -132,9 +132,9 @@ def execute(
     timeout: float | None,
     printer: Printer,
 ) -> None:
-    """Make the moves of the file PLAN ('-': standard input), and wait until they are made.
+    """Carry out the moves in the file PLAN ('-': standard input), and wait until they are done.
 
-    Given once more it goes on with what is left. Ctrl-C stops it: moves that have begun go on, and
+    If repeated, it continues with what is left. Ctrl-C stops it: moves that have begun go on, and
     no others are begun. A partition whose replicas are no longer those of the plan is left alone.
     """
     moves = parsed(file)
@@ -242,9 +242,9 @@ def cancel(
     bootstrap: tuple[Address, ...],
     printer: Printer,
 ) -> None:
-    """Give up moves: the former replicas stay, the new ones go.
+    """Cancel moves: the former replicas stay, the new ones go.
 
-    Refused where too few of the former ones are in sync to go on without the new.
+    Refused where too few of the former ones are in sync to continue without the new ones.
     """
     if bool(places) == is_all:
         raise click.UsageError("name partitions, as orders/0, or give --all")

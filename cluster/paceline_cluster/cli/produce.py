@@ -148,7 +148,7 @@ class _File(click.Path):
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="Give a record up after this time without acknowledgement.",
+    help="Give up on a record after this time without acknowledgement.",
 )
 @click.option(
     "--acked-file",
@@ -183,7 +183,7 @@ def produce(
 
     Lines are values; --key-delimiter splits a key off, --json reads whole records, --whole-files
     takes files as they are. With --acks all
-    (the default) every record is stored once and in order, whatever fails meanwhile.
+    (the default) every record is stored once and in order, whatever fails in the meantime.
     """
     if is_json and (
         key_delimiter is not None or key is not None or headers or timestamp is not None

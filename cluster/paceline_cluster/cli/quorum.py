@@ -33,7 +33,7 @@ def quorum() -> None:
 @cluster_options
 @output_option
 def describe(directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer) -> None:
-    """Show who votes and who listens, who leads, and how far each node's metadata go."""
+    """Show who votes and who listens, who leads, and how far each node's metadata reaches."""
     ref = find(directory, bootstrap)
     seen = trio.run(look, ref)
     newest = seen.newest()

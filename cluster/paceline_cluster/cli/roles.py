@@ -61,7 +61,7 @@ def role() -> None:
     required=True,
     metavar="ID",
     shell_complete=complete_nodes,
-    help="Whose replica.",
+    help="The node whose replica is meant.",
 )
 @client_options
 @output_option
@@ -75,10 +75,10 @@ def set_(
 ) -> None:
     """Make a node's replica the leader or a follower of a partition.
 
-    'leader' moves leadership there, if the replica is in sync, and has the balancer of leaders
+    'leader' moves leadership there, if the replica is in sync, and makes the leader balancer
     leave the partition alone; 'follower' moves it away and keeps it away; 'auto' leaves it to the
-    cluster again. All of it holds over restarts, until 'auto'; but once the leader has died
-    another one leads, and goes on. 'topic describe' shows it.
+    cluster again. Either holds over restarts, until 'auto'; but if the leader dies, another one
+    leads, and stays the leader. 'topic describe' shows it.
     """
 
     async def work(client: Client) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def set_(
     required=True,
     metavar="ID",
     shell_complete=complete_nodes,
-    help="Whose replica.",
+    help="The node whose replica is meant.",
 )
 @click.option(
     "--unclean",
@@ -132,13 +132,14 @@ def elect(
 ) -> None:
     """Let a node's replica lead a partition, once; it must be in sync.
 
-    Unless it is the preferred leader, the first of the replicas, that one may have it back when
-    leaders are balanced: every controller.balance_interval_ms (a minute; 0: never), where more than
-    a tenth of what a node should lead, or leads, is elsewhere. 'role set leader' keeps it.
+    Unless it is the preferred leader (the first of the replicas), leadership may go back to that
+    one when leaders are balanced: every controller.balance_interval_ms (a minute; 0: never), where
+    more than a tenth of what a node should lead, or leads, is elsewhere. 'role set leader' keeps
+    it.
 
     With --unclean a partition whose complete replicas are all gone or damaged starts over with
-    what this one has. Acknowledged records that only others have are lost then, also when those
-    come back: start them first, if that is possible. Refused while a complete replica is there.
+    what this one has. Acknowledged records that only others have are then lost, even when those
+    come back: start them first, if possible. Refused while there is a complete replica.
     A transaction whose end is lost, or that __transactions forgets, holds readers of committed
     records up until its partition's leader has asked and aborted it (log.producer_check_ms, twice);
     that may be one that was committed elsewhere.

@@ -152,7 +152,7 @@ def info(
     "--writer",
     type=click.UUID,
     metavar="UUID",
-    help="Go on as this writer: lines of the same input that it has stored already are skipped.",
+    help="Continue as this writer: lines of the same input that it has already stored are skipped.",
 )
 @output_option
 def append(
@@ -253,9 +253,9 @@ def read(
     raw: bool,
     printer: Printer,
 ) -> None:
-    """Print the Events of a segment, one a line, up to what is committed now.
+    """Print the Events of a segment, one per line, up to what is committed now.
 
-    With --output json one JSON line an Event: the position at which it begins, and its value.
+    With --output json, one JSON line per Event: the position at which it begins, and its value.
     """
     if raw and printer.is_data:
         raise click.UsageError("--raw and --output json exclude each other")

@@ -62,7 +62,7 @@ config_option = click.option(
     multiple=True,
     metavar="NAME",
     shell_complete=complete_topic_settings,
-    help="Back to what holds for topics that do not set it.",
+    help="Back to the value for topics that do not set it.",
 )
 @output_option
 def alter(
@@ -73,8 +73,8 @@ def alter(
     unset: tuple[str, ...],
     printer: Printer,
 ) -> None:
-    """Change settings of a topic, all or none. What was changed is shown, with what held before,
-    what holds now, and where that is from, as 'topic describe' says it of all."""
+    """Change settings of a topic, all or none. What was changed is shown, with the value before,
+    the value now, and where that is from, as in 'topic describe'."""
     if not configs and not unset:
         raise click.UsageError("nothing to change: give --config or --unset")
     if both := sorted(configs.keys() & set(unset)):

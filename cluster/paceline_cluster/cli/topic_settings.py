@@ -13,8 +13,8 @@ from paceline_cluster.cli.units import told, told_bounds
 def settings(printer: Printer) -> None:
     """Show what can be set for a topic, with bounds and defaults.
 
-    'topic create' and 'topic alter' set it by --config; what holds for a topic, and where that is
-    from, is shown by 'topic describe'.
+    'topic create' and 'topic alter' set it by --config; 'topic describe' shows the values in force
+    for a topic, and where they are from.
     """
     from paceline_node.settings.topic_config import KEYS
 

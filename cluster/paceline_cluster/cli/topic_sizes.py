@@ -37,7 +37,7 @@ def sizes(
     """Show how much of the disk each topic's log takes, the largest first, and each node's part.
 
     All topics, the cluster's own too, or those that are named; NAME may be a pattern. Indexes,
-    snapshots and metadata are not counted: they are small beside a log."""
+    snapshots and metadata are not counted: they are small compared to a log."""
 
     meant = TopicNames(names, is_regex)
 

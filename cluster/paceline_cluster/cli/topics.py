@@ -63,7 +63,7 @@ topic.add_command(settings)
 @click.option("--partitions", type=click.IntRange(1))
 @click.option("--replication-factor", type=click.IntRange(1))
 @config_option
-@click.option("--if-not-exists", is_flag=True, help="The same topic being there is success.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if the same topic exists already.")
 @output_option
 def create(
     names: tuple[str, ...],
@@ -75,7 +75,7 @@ def create(
     if_not_exists: bool,
     printer: Printer,
 ) -> None:
-    """Create topics, all alike; what is not said is the cluster's default."""
+    """Create topics, all alike; what is not given is the cluster's default."""
 
     async def make(client: Client, name: str) -> dict[str, Any]:
         try:
@@ -153,9 +153,9 @@ def describe(
     is_regex: bool,
     printer: Printer,
 ) -> None:
-    """Show each partition's leader, replicas and offsets, and the settings that hold with where
+    """Show each partition's leader, replicas and offsets, and the settings in force with where
     they are from: set for the topic, the nodes' own settings, or defaults. NAME may be a pattern
-    such as 'orders-*', which all matching topics are.
+    such as 'orders-*', for all matching topics.
 
     ROLE SET is shown where that command was used: 'pinned', the leader stays though it is not the
     preferred one, and nodes that are to be followers.
@@ -264,8 +264,8 @@ def trim(
 ) -> None:
     """Delete the oldest records of a topic, on all replicas. Offsets do not change.
 
-    Nobody reads them any more at once. Disk space comes back by whole segments: the one that is
-    written to keeps its own until it is full (segment.bytes) or old enough (segment.ms)."""
+    They can no longer be read, at once. Disk space is freed by whole segments: the one that is
+    being written keeps its space until it is full (segment.bytes) or old enough (segment.ms)."""
     what = "all records" if before is None else f"the records before offset {before}"
     where = name if partition is None else f"{name}/{partition}"
     confirm(f"Delete {what} of {where}?", f"trim deletes {what} of {where}", yes=yes)
@@ -308,8 +308,8 @@ def delete(
     yes: bool,
     printer: Printer,
 ) -> None:
-    """Delete topics with all their records. NAME may be a pattern such as 'orders-*'; which topics
-    that means is asked before, and told with --yes."""
+    """Delete topics with all their records. NAME may be a pattern such as 'orders-*'; the matching
+    topics are shown before you are asked, and with --yes as well."""
     ref = find(directory, bootstrap)
     meant = TopicNames(names, is_regex)
     # Of mere names nobody has to be asked what they mean.

@@ -50,7 +50,7 @@ def list_(
     states: tuple[str, ...],
     printer: Printer,
 ) -> None:
-    """List the transactional ids of all protocols, and how long each one's transaction is open."""
+    """List the transactional ids of all protocols, and how long each one has been open."""
     listed = with_client(
         find(directory, bootstrap),
         lambda client: client.admin.transactions.list(states=states),

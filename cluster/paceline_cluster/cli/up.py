@@ -116,9 +116,9 @@ def up(
     timeout: float,
     printer: Printer,
 ) -> None:
-    """Start a cluster on this machine, or show the one that runs there.
+    """Start a cluster on this machine, or show the one that is running.
 
-    Without --detach the command stays until Ctrl-C, which stops the cluster in order.
+    Without --detach the command stays until Ctrl-C, which shuts the cluster down cleanly.
     """
     options = UpOptions(
         directory=default_directory() if directory is None else directory.resolve(),

@@ -38,7 +38,7 @@ _iterations_option = click.option(
     type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS),
     default=MAX_ITERATIONS,
     show_default=True,
-    help="How slow the password is to guess, and to log in with.",
+    help="How slow the password is to guess and to log in with.",
 )
 
 
@@ -66,7 +66,7 @@ def create(
     printer: Printer,
 ) -> None:
     """Make a user. The first one has to be a super user (setting security.super_users of the
-    nodes): from then on everything is refused that nothing allows."""
+    nodes): from then on everything that nothing allows is refused."""
     if no_password and password_file is not None:
         raise click.UsageError("--no-password and --password-file exclude each other")
     password = None if no_password else read_password(password_file, f"Password of {name}")
@@ -108,7 +108,7 @@ def password(
     iterations: int,
     printer: Printer,
 ) -> None:
-    """Change a user's password. Who is connected stays, until it has to log in again."""
+    """Change a user's password. Connected clients stay, until they have to log in again."""
     new = read_password(password_file, f"New password of {name}")
     chosen = mechanisms or tuple(SCRAM_HASHES)
 
@@ -168,7 +168,9 @@ def delete(
 @user.command()
 @_name_argument
 @client_options
-@click.option("--days", type=click.IntRange(1, 36_500), help="For so long (default: for good).")
+@click.option(
+    "--days", type=click.IntRange(1, 36_500), help="How long it holds (default: for good)."
+)
 @click.option("--note", default="", metavar="TEXT", help="What it is for.")
 @click.option(
     "--token-file",

@@ -210,7 +210,7 @@ async def mend(disk: Disk, path: str) -> tuple[str, ...]:
             chosen = better(name, *contents)
             whole = raft_log_segment.whole_bytes(chosen)
             if all(each is None or each.lost_to > whole for each in found):
-                raise CorruptMessage(f"{places[0]}: it cannot be read behind byte {whole}")
+                raise CorruptMessage(f"{places[0]}: it cannot be read beyond byte {whole}")
         else:
             contents = [None if each is None or each.lost_to else each.data for each in found]
             if contents == [None, None]:

@@ -487,7 +487,9 @@ async def _read_snapshots(
             bad.append(name)
             continue
         if found != cluster_id:
-            raise InconsistentClusterId(f"{path}/{name} is of cluster {found}, not {cluster_id}")
+            raise InconsistentClusterId(
+                f"{path}/{name} belongs to cluster {found}, not {cluster_id}"
+            )
         good.append(snapshot)
     return good, tuple(bad)
 

@@ -425,7 +425,7 @@ class Repairs:
         beginning = await self._fetch_state(partition)
         state, log = beginning.state, partition.log
         if partition.replica.follower is None:
-            raise NotLeader(f"{partition}: does not follow any more")
+            raise NotLeader(f"{partition}: is no longer a follower here")
         in_place = log.oldest_offset <= state.offset <= partition.high_watermark
         if in_place and log.state.is_founded:
             log.state.anchored(state)

@@ -218,7 +218,7 @@ def _check(request: RegisterRequest) -> None:
     if request.pattern_kind not in (0, 1, 2):
         raise RemoteProtocolError(f"pattern_kind is {request.pattern_kind}, expected 0, 1 or 2")
     if request.pattern_kind and len(request.topic_count) != 1:
-        raise RemoteProtocolError("a pattern of topics stands alone")
+        raise RemoteProtocolError("a topic pattern must be the only entry")
 
 
 def _sized(out: bytearray) -> bytearray:

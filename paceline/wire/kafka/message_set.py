@@ -92,7 +92,7 @@ def _read_message(message: memoryview, at: int) -> tuple[int, Record]:
         raise CorruptMessage(f"message at byte {at}: {len(message) - position} bytes too many")
     codec = attributes & _CODEC_BITS
     if codec > _LAST_CODEC:
-        raise CorruptMessage(f"message at byte {at}: codec {codec} is none of this format")
+        raise CorruptMessage(f"message at byte {at}: this format has no codec {codec}")
     return codec, Record(timestamp_ms=max(timestamp, -1), key=key, value=value)
 
 

@@ -44,7 +44,7 @@ def walk_events(run: Buffer) -> Iterator[tuple[int, int]]:
     size = len(run)
     while at < size:
         if size - at < HEADER_BYTES:
-            raise CorruptMessage(f"{size - at} bytes behind the last Event at byte {at}")
+            raise CorruptMessage(f"{size - at} bytes after the last Event at byte {at}")
         kind, length = HEADER.unpack_from(run, at)
         end = at + HEADER_BYTES + length
         if kind != Event.TYPE or end > size:

@@ -42,7 +42,7 @@ def test_brokers_found_later_are_reached_alike() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("tls://h:1?autority=x", "'autority' is none of authority"),
+        ("tls://h:1?autority=x", "'autority' is not one of authority"),
         (
             "tls://h:1?certificate=x",
             "key is missing, and belongs beside certificate: set it as PACELINE_CLIENT_TLS_KEY in",

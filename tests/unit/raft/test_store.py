@@ -105,7 +105,7 @@ async def test_other_cluster() -> None:
     disk = MemoryDisk()
     (await fresh(disk)).close()
     disk.kill()
-    with pytest.raises(InconsistentClusterId, match="is of cluster"):
+    with pytest.raises(InconsistentClusterId, match="belongs to cluster"):
         await RaftStore.open(disk, PATH, UUID(int=99))
 
 

@@ -264,7 +264,7 @@ def test_names_that_are_no_partition(name: str) -> None:
         ({"auto_commit": 2}, "auto_commit is 2"),
         ({"auto_offset_rest": "Smallest"}, "'Smallest', expected smallest or largest"),
         ({"pattern_kind": 3}, "pattern_kind is 3"),
-        ({"pattern_kind": 1}, "a pattern of topics stands alone"),
+        ({"pattern_kind": 1}, "a topic pattern must be the only entry"),
     ],
 )
 def test_registrations_that_mean_nothing(change: dict[str, Any], said: str) -> None:
