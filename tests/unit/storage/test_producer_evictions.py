@@ -21,7 +21,7 @@ from paceline_node.storage.producers import ProducerTable, idle_before, read_det
 from paceline_node.storage.sequenced_batches import build_batches
 from paceline_node.storage.sequenced_records import STREAM_EPOCH, table_key
 from tests.unit.storage import world
-from tests.unit.storage.test_transactions import FoldedLog, data, marker, plain
+from tests.unit.storage.test_transaction_index import FoldedLog, data, marker, plain
 
 
 def numbered(name: str, first: int, count: int = 1, *, epoch: int = 1) -> bytearray:

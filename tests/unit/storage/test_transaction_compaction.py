@@ -8,7 +8,6 @@ from itertools import takewhile
 
 import msgpack
 import pytest
-from tests.unit.storage.test_transactions import marker
 
 from paceline.wire.batch import TRANSACTIONAL, iter_batches
 from paceline.wire.records import decode_records
@@ -21,6 +20,7 @@ from paceline_node.storage.replica_comparison import compare_replicas
 from paceline_node.storage.sequenced_batches import expire_batch
 from paceline_node.storage.verify import verify_log
 from tests.unit.storage.keyed import RULES, compact, keyed
+from tests.unit.storage.test_transaction_index import marker
 from tests.unit.storage.world import (
     IDENTITY,
     PATH,
