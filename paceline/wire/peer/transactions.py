@@ -20,7 +20,9 @@ from paceline.wire.peer.names import GroupName
 class VerifyTransaction(Message):
     """May this producer write here now? To the coordinator, from the leader of a partition
     (``topic``, ``partition``) or the coordinator of ``group``. ``adds``: let the transaction have
-    the member from now on, beginning one if none is open."""
+    the member from now on, beginning one if none is open. ``topic_id``: which topic of that name
+    the leader would write to, as its metadata of ``metadata_offset`` have it: the coordinator's may
+    be older."""
 
     family: str
     name: str
@@ -30,6 +32,8 @@ class VerifyTransaction(Message):
     partition: int
     group: GroupName | None
     adds: bool
+    topic_id: UUID | None = None
+    metadata_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)

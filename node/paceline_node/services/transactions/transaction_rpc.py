@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from uuid import UUID
 
 import trio
 
@@ -102,10 +103,11 @@ class TransactionRpc:
         member: PartitionName | GroupName,
         *,
         adds: bool,
+        topic_id: UUID | None = None,
     ) -> wire.TransactionVerified:
-        """Ask the coordinator for the transaction's serial. Raises as
-        :meth:`ProducerTransactions.verify`; NotCoordinator, CoordinatorLoadInProgress,
-        CoordinatorNotAvailable, RequestTimedOut: ask again."""
+        """Ask the coordinator for the transaction's serial. ``topic_id``: of the partition that is
+        to be written to. Raises as :meth:`ProducerTransactions.verify`; NotCoordinator,
+        CoordinatorLoadInProgress, CoordinatorNotAvailable, RequestTimedOut: ask again."""
         group = None
         topic, number = "", -1
         if isinstance(member, GroupName):
@@ -121,6 +123,8 @@ class TransactionRpc:
             partition=number,
             group=group,
             adds=adds,
+            topic_id=topic_id,
+            metadata_offset=self._store.image.offset,
         )
         leader = self._coordinator()
         if leader == self._node_id:
@@ -157,8 +161,13 @@ class TransactionRpc:
 
         def command(engine: TransactionEngine) -> wire.TransactionVerified:
             if request.adds and isinstance(member, PartitionName):
-                topics = topics_of(image, [member.topic])
-                engine.producers.add_partitions(key, who, [member], image.offset, topics)
+                engine.producers.add_partitions(
+                    key,
+                    who,
+                    [member],
+                    max(image.offset, request.metadata_offset),
+                    _written_to(request, image),
+                )
             elif request.adds and isinstance(member, GroupName):
                 engine.producers.add_group(key, who, member)
             serial = engine.producers.verify(key, who, member)
@@ -484,6 +493,14 @@ def topics_of(image: Image, names: Iterable[str]) -> list[KnownTopic]:
     """Which topics these names mean, but for those that are no more."""
     found = {name: image.find_topic(name) for name in names}
     return [KnownTopic(name, topic.topic_id) for name, topic in found.items() if topic is not None]
+
+
+def _written_to(request: wire.VerifyTransaction, image: Image) -> list[KnownTopic]:
+    """Which topic a partition's leader would write to; one that does not say is an older version,
+    which goes by the name."""
+    if request.topic_id is None:
+        return topics_of(image, [request.topic])
+    return [KnownTopic(request.topic, request.topic_id)]
 
 
 def _commits(offsets: Iterable[wire.SettledOffset]) -> list[Commit]:

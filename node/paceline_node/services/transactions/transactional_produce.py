@@ -124,7 +124,9 @@ class TransactionalProduce:
         refusal: PacelineError | None = None
         try:
             while True:
-                verified = await self._rpc.verify(key, who, where, adds=adds)
+                verified = await self._rpc.verify(
+                    key, who, where, adds=adds, topic_id=partition.topic_id
+                )
                 ticket.confirm(verified.coordinator_epoch)
                 if not (ticket.is_lost and partition.is_leader):
                     break
