@@ -10,4 +10,4 @@ from tests.spark.conftest import JAVA_OPTIONS
 
 @pytest.mark.usefixtures("spark")  # which skips where no Java can be found
 def test_the_invoices_of_the_examples() -> None:
-    require_pass("invoices", hang_s=280.0, SPARK_SUBMIT_OPTS=JAVA_OPTIONS)
+    require_pass("invoices", hang_s=840.0, SPARK_SUBMIT_OPTS=JAVA_OPTIONS)
