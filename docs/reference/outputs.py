@@ -29,6 +29,7 @@ _MADE: dict[str, Any] = {
     "settings": {"*": "text"},
     "tls": {"*": "text"},
 }
+_QUOTAS: Shape = {"quotas": [{"for": "text", "name": "text?", "limit": "text", "rate": "number"}]}
 _USER_DONE: Shape = {"name": "text", "result": "text"}
 _TOKEN = {"token_id": "text", "created_ms": "integer", "expires_ms": "integer?", "note": "text"}
 _USER: Shape = {
@@ -199,6 +200,9 @@ OUTPUTS: Mapping[str, Shape] = {
         "value": "bytes?",
         "headers": [["bytes?"]],
     },
+    "quota set": _QUOTAS,
+    "quota unset": _QUOTAS,
+    "quota list": _QUOTAS,
     "acl create": _ACLS,
     "acl list": _ACLS,
     "acl delete": _ACLS,

@@ -16,6 +16,7 @@ from paceline.client.metadata import Metadata
 from paceline.client.offsets import OffsetFinder, Wanted
 from paceline.client.pool import ConnectionPool
 from paceline.client.position import Position
+from paceline.client.quota_admin import QuotaAdmin
 from paceline.client.retry import Backoff, may_repeat, may_repeat_once_only, retrying
 from paceline.client.settings import ClientSettings
 from paceline.client.transaction_admin import TransactionAdmin
@@ -96,6 +97,7 @@ class Admin:
         self.transactions = TransactionAdmin(pool, metadata, settings, backoff)
         self.acls = AclAdmin(self._request)
         self.users = UserAdmin(self._request)
+        self.quotas = QuotaAdmin(self._request)
 
     # --- looking ----------------------------------------------------------------------------------
 

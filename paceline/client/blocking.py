@@ -25,6 +25,7 @@ from paceline.client import consumer as trio_consumer
 from paceline.client import group_admin as trio_group_admin
 from paceline.client import group_settings
 from paceline.client import producer as trio_producer
+from paceline.client import quota_admin as trio_quota_admin
 from paceline.client import sequenced as trio_sequenced
 from paceline.client import sinks as trio_sinks
 from paceline.client import transaction_admin as trio_transaction_admin
@@ -243,6 +244,13 @@ class UserAdmin(Facade[trio_user_admin.UserAdmin]):
     delete = blocking_twin(trio_user_admin.UserAdmin.delete)
 
 
+class QuotaAdmin(Facade[trio_quota_admin.QuotaAdmin]):
+    """As :class:`paceline.client.quota_admin.QuotaAdmin`."""
+
+    alter = blocking_twin(trio_quota_admin.QuotaAdmin.alter)
+    list = blocking_twin(trio_quota_admin.QuotaAdmin.list)
+
+
 class Admin(Facade[trio_admin.Admin]):
     """As :class:`paceline.client.Admin`."""
 
@@ -252,6 +260,7 @@ class Admin(Facade[trio_admin.Admin]):
         self.transactions = TransactionAdmin(loop, inner.transactions)
         self.acls = AclAdmin(loop, inner.acls)
         self.users = UserAdmin(loop, inner.users)
+        self.quotas = QuotaAdmin(loop, inner.quotas)
 
     describe_cluster = blocking_twin(trio_admin.Admin.describe_cluster)
     list_topics = blocking_twin(trio_admin.Admin.list_topics)

@@ -33,6 +33,7 @@ from paceline.wire.frame import Frame, Kind, encode_head
 from paceline.wire.message import Message
 from paceline.wire.native.api import PROTOCOL_VERSION, NativeApi
 from paceline.wire.native.data import Hello, HelloReply
+from paceline.wire.native.quotas import throttle_of
 from paceline.wire.native.users import Authenticate, Authenticated
 
 M = TypeVar("M", bound=Message)
@@ -43,6 +44,7 @@ SOFTWARE = f"paceline-python {__version__}"
 OUTBOX_BYTES = 8 * 1024 * 1024
 """Above this much unsent data :attr:`Connection.has_room` is False."""
 
+_OF_DATA = (NativeApi.PRODUCE, NativeApi.FETCH)
 _LOGIN_SHARE = 0.8
 """After this part of a log-in's time it is repeated."""
 _LOGIN_WAIT_S = 10.0
@@ -107,6 +109,8 @@ class Connection:
         self._correlation = 0
         self._outbox: list[tuple[_Pending, Sequence[Bytes]]] = []
         self._outbox_bytes = 0
+        self._held_until = math.inf
+        """When more data is welcome again; infinite where it is now."""
         self._wake = trio.Event()
         self._watch = trio.CancelScope()
         self._scope = trio.CancelScope()
@@ -117,9 +121,10 @@ class Connection:
 
     @property
     def has_room(self) -> bool:
-        """Whether more requests are welcome; :meth:`post` works anyway, and queues."""
+        """Whether more PRODUCE and FETCH are welcome; :meth:`post` works anyway, and queues."""
         return (
             self.is_open
+            and self._held_until == math.inf
             and self._outbox_bytes < OUTBOX_BYTES
             and len(self._pending) < self.max_in_flight
         )
@@ -365,11 +370,21 @@ class Connection:
             pending = self._pending.pop(frame.correlation, None)
             if pending is None:
                 raise RemoteProtocolError(f"answer to unknown request {frame.correlation}")
+            if frame.api in _OF_DATA and frame.kind == Kind.RESPONSE:
+                self._hold(throttle_of(frame.body) / 1000)
             was_full = len(self._pending) + 1 == self.max_in_flight
             if pending.handler is not None:
                 pending.handler(_answer(frame))
             if was_full:
                 self._on_change()
+
+    def _hold(self, seconds: float) -> None:
+        """The node reads no more data of ours for so long: what was sent now would only wait
+        there, and before what is not data."""
+        if seconds <= 0:
+            return
+        self._held_until = trio.current_time() + seconds
+        self._watch.deadline = min(self._watch.deadline, self._held_until)
 
     async def _watch_deadlines(self) -> None:
         while True:
@@ -378,6 +393,10 @@ class Connection:
             if first <= now:
                 self._end(ConnectionLost("no answer in time"))
                 return
+            if self._held_until <= now:
+                self._held_until = math.inf
+                self._on_change()
+            first = min(first, self._held_until)
             with trio.CancelScope(deadline=first) as self._watch:
                 await trio.sleep_forever()
 

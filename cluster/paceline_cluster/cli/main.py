@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "user": ("users:user", "Say who may log in, and with what."),
     "segment": ("segments:segment", "Create, append to, read and end segments."),
     "acl": ("acls:acl", "Say who may do what: create, list and delete ACLs."),
+    "quota": ("quotas:quota", "Say how much clients may have: set, unset and list quotas."),
     "role": ("roles:role", "Move leadership of a partition."),
     "partition": ("partitions:partition", "Move partitions to other nodes."),
     "node": ("nodes:node", "Add, run, kill, stop, restart, drain, decommission a node."),

@@ -29,6 +29,7 @@ from paceline_node.listeners.native.fetch import FetchHandler
 from paceline_node.listeners.native.groups import NativeGroups
 from paceline_node.listeners.native.listener import NativeLimits, NativeService
 from paceline_node.listeners.native.produce import ProduceHandler
+from paceline_node.listeners.native.quotas import NativeQuotas
 from paceline_node.listeners.native.requests import NativeRequests
 from paceline_node.listeners.native.transactions import NativeTransactions
 from paceline_node.listeners.segment.limits import ConnectionLimits, RequestTimes
@@ -126,6 +127,8 @@ class ClientListeners:
         metrics.provide(Total.CONNECTIONS_ACCEPTED, self._accepted)
         metrics.provide(Gauge.CLIENT_MEMORY, self.memory.by_listener)
         metrics.provide(Total.CLIENTS_ENDED, lambda: [((), self.memory.ended_count)])
+        waited = services.client_quotas
+        metrics.provide(Total.CLIENTS_THROTTLED, lambda: [((), waited.waited_s)])
         metrics.provide(Gauge.CHANNEL_DEPTH, self._depths)
         if tls.is_used:
             metrics.provide(Gauge.CERTIFICATE_EXPIRY, self._expiries_of_certificates)
@@ -176,6 +179,7 @@ class ClientListeners:
                 ).handlers(),
                 **NativeTransactions(services.transactions, services.turns).handlers(),
                 **NativeAcls(services.acls).handlers(),
+                **NativeQuotas(services.quotas).handlers(),
             },
             metadata=requests.metadata,
             limits=NativeLimits(
@@ -362,6 +366,7 @@ class ClientListeners:
                 memory=self.memory,
                 connections=self._views.connections,
                 idle_s=self._settings.limits.idle_ms / 1000,
+                quotas=self._services.client_quotas,
                 opened=self._opened[bound.config.kind],
             )
         )

@@ -113,6 +113,7 @@ class NodePages:
                     is_encrypted=is_encrypted,
                     must_log_in=must_log_in,
                     end=end,
+                    quotas=self._services.client_quotas,
                 )
                 try:
                     session = self._session(login, end)

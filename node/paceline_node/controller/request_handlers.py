@@ -15,6 +15,7 @@ from paceline.types import NodeId
 from paceline.wire.message import Message
 from paceline.wire.native import acls as acl_requests
 from paceline.wire.native import admin
+from paceline.wire.native import quotas as quotas_wire
 from paceline.wire.native import users as users_wire
 from paceline.wire.peer import control
 from paceline_node.controller import (
@@ -26,6 +27,7 @@ from paceline_node.controller import (
     internal_topics,
     isr_proposals,
     partition_budget,
+    quotas,
     reassignment,
     registration,
     roles,
@@ -93,6 +95,7 @@ _HANDLERS: Mapping[type[Message], Callable[[Any, Context], Outcome]] = {
     admin.UnregisterBroker: registration.unregister,
     acl_requests.CreateAcls: acls.create,
     acl_requests.DeleteAcls: acls.delete,
+    quotas_wire.AlterQuotas: quotas.alter,
     users_wire.AlterUser: users.alter_user,
     users_wire.DeleteUser: users.delete_user,
 }

@@ -21,6 +21,7 @@ from paceline_node.net.tls_acceptor import ClearText, TlsAcceptor
 from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.security.acls import host_of
 from paceline_node.security.principals import ANONYMOUS, Principal, Proof
+from paceline_node.security.quotas import ClientQuotas, no_quotas
 from paceline_node.settings import Listener, Login
 from paceline_node.settings.address_rules import AddressRule, name_by_address
 
@@ -44,7 +45,8 @@ def _do_nothing() -> None:
 class Client:
     """Who is on the other side of a connection: address for logs, whether it is this machine, as
     whom its requests are judged, what the node's memory it holds is charged to, whether others
-    could listen, and whether it may do nothing before it has proved who it is. ``end`` ends the
+    could listen, and whether it may do nothing before it has proved who it is. ``quotas`` say when
+    it has to wait. ``end`` ends the
     connection within a second, in which what it has asked for is answered; later it does nothing.
     Operators see of its ``connection`` who it was last.
     """
@@ -57,6 +59,7 @@ class Client:
     must_log_in: bool = False
     end: Callable[[], None] = field(default=_do_nothing, compare=False)
     connection: Connection | None = field(default=None, compare=False)
+    quotas: ClientQuotas = field(default_factory=no_quotas, compare=False)
 
     def __post_init__(self) -> None:
         asks = replace(
@@ -139,6 +142,7 @@ async def serve_clients(
     connections: Connections | None = None,
     opened: OpenConnections | None = None,
     idle_s: float = float("inf"),
+    quotas: ClientQuotas | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve a client listener until cancelled. What its clients hold is charged to ``memory``,
@@ -148,6 +152,7 @@ async def serve_clients(
     task_name = f"{kind} connection"
     log = RateLimitedLog()
     connections = connections or Connections()
+    quotas = quotas or no_quotas()
 
     async def one(stream: trio.abc.Stream) -> None:
         client = client_of(stream)
@@ -165,6 +170,7 @@ async def serve_clients(
                     must_log_in=bound.config.login is Login.REQUIRED,
                     end=soon(scope),
                     connection=connection,
+                    quotas=quotas,
                 )
                 await handle(stream, asks)
 

@@ -136,6 +136,11 @@ class Total(enum.Enum):
         "Transactions completed by this node as coordinator.",
         ("result",),
     )
+    CLIENTS_THROTTLED = (
+        "clients_throttled_seconds",
+        "Time for which clients waited because they were over a quota.",
+        (),
+    )
     CLIENTS_ENDED = (
         "clients_ended",
         "Client connections ended because memory for clients was short.",

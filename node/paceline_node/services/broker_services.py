@@ -19,9 +19,11 @@ from paceline_node.net.deadlines import Deadlines
 from paceline_node.replication.hosted_partitions import HostedPartitions
 from paceline_node.security.principals import Policy
 from paceline_node.security.producer_ids import ProducerIds
+from paceline_node.security.quotas import ClientQuotas
 from paceline_node.services.admin.acl_service import AclService
 from paceline_node.services.admin.node_status import Certificates, QuorumView, StatusService
 from paceline_node.services.admin.partition_roles import RoleService
+from paceline_node.services.admin.quota_service import QuotaService
 from paceline_node.services.admin.user_service import UserService
 from paceline_node.services.authorization.authorized_operations import AuthorizedOperations
 from paceline_node.services.authorization.authorizer import Authorizer
@@ -112,6 +114,8 @@ class BrokerServices:
     trimming: TrimService
     acls: AclService
     users: UserService
+    quotas: QuotaService
+    client_quotas: ClientQuotas
     authorized: AuthorizedOperations
     access: Authorizer
     turns: Turns
@@ -139,9 +143,8 @@ class BrokerServices:
         producer_ids = ProducerIdService(
             node_id, controller, lambda: lifecycle.broker_epoch, access, ids
         )
-        group_service = GroupService(
-            env, store, groups.machines, access, groups.limits, turns, commit_s=groups.commit_s
-        )
+        client_quotas = ClientQuotas(env.now, lambda: store.image.configs)
+        group_service = _group_service(broker, groups, access)
         coordinator = TransactionService(
             env,
             store,
@@ -155,9 +158,10 @@ class BrokerServices:
         return cls(
             records=records,
             produce=ProduceService(
-                env, records, coordinator, transactions.produce, turns, producer_ids.permit
+                *(env, records, coordinator, transactions.produce, turns, producer_ids.permit),
+                client_quotas,
             ),
-            fetch=FetchService(env, records, broker.deadlines, FetchLimits(), turns),
+            fetch=FetchService(env, records, broker.deadlines, FetchLimits(), turns, client_quotas),
             offsets=OffsetService(records, turns),
             topics=topics,
             roles=RoleService(env, node_id, store, controller, table, access),
@@ -179,6 +183,8 @@ class BrokerServices:
             authorized=AuthorizedOperations(access),
             acls=AclService(store, topics, access, broker.policy),
             users=UserService(store, topics, access, broker.policy),
+            quotas=QuotaService(store, topics, access),
+            client_quotas=client_quotas,
             access=access,
             turns=turns,
         )
@@ -193,6 +199,13 @@ def _topics(broker: BrokerParts, access: Authorizer) -> TopicService:
         auto_create=True,
         is_cut_off=broker.is_cut_off,
         defaults=broker.topic_defaults,
+    )
+
+
+def _group_service(broker: BrokerParts, groups: GroupParts, access: Authorizer) -> GroupService:
+    return GroupService(
+        *(broker.env, broker.store, groups.machines, access, groups.limits, broker.turns),
+        commit_s=groups.commit_s,
     )
 
 

@@ -227,6 +227,7 @@ EXTERNAL_BROKERS = Count(
     high=100_000,
 )
 USERS = Count("Users", "of the cluster", 10_000, "PolicyViolation", "users are deleted")
+QUOTAS = Count("Quotas", "of the cluster", 10_000, "PolicyViolation", "quotas are unset")
 USER_TOKENS = Count("Tokens", "of one user", 100, "PolicyViolation", "tokens are revoked")
 TABLES = Count(
     "Tables",
@@ -302,6 +303,7 @@ COUNTS: Sequence[Count] = (
     EXTERNAL_BROKERS,
     USERS,
     USER_TOKENS,
+    QUOTAS,
     TABLES,
     TABLE_KEYS,
     TABLE_BYTES,

@@ -17,7 +17,7 @@ One description thus serves the readers and writers of all versions, which ``rea
     end of a struct  nothing                    tag section: uvarint count, then for each
                                                 uvarint tag, uvarint size, bytes; ascending
 
-    i8 i16 i32 i64 big-endian; bool i8; uuid 16 bytes;
+    i8 i16 i32 i64 f64 big-endian; bool i8; uuid 16 bytes;
     uvarint: groups of 7 bits, lowest first, high bit set on all but the last, at most 5 bytes
 
 Source: Kafka's published message definitions.
@@ -45,15 +45,24 @@ class Kind(enum.Enum):
     I16 = "i16"
     I32 = "i32"
     I64 = "i64"
+    F64 = "f64"
     BOOL = "bool"
     UUID = "uuid"
     STR = "str"
     BYTES = "bytes"
 
 
-FORMS = {Kind.I8: "b", Kind.I16: "h", Kind.I32: "i", Kind.I64: "q", Kind.BOOL: "?"}
+FORMS = {Kind.I8: "b", Kind.I16: "h", Kind.I32: "i", Kind.I64: "q", Kind.F64: "d", Kind.BOOL: "?"}
 """Those of a number's width, in the terms of the standard library's ``struct``."""
-SIZES = {Kind.I8: 1, Kind.BOOL: 1, Kind.I16: 2, Kind.I32: 4, Kind.I64: 8, Kind.UUID: 16}
+SIZES = {
+    Kind.I8: 1,
+    Kind.BOOL: 1,
+    Kind.I16: 2,
+    Kind.I32: 4,
+    Kind.I64: 8,
+    Kind.F64: 8,
+    Kind.UUID: 16,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,7 @@ I8 = Annotated[int, _Primitive(Kind.I8)]
 I16 = Annotated[int, _Primitive(Kind.I16)]
 I32 = Annotated[int, _Primitive(Kind.I32)]
 I64 = Annotated[int, _Primitive(Kind.I64)]
+F64 = Annotated[float, _Primitive(Kind.F64)]
 Bool = Annotated[bool, _Primitive(Kind.BOOL)]
 Uuid = Annotated[UUID, _Primitive(Kind.UUID)]
 Str = Annotated[str, _Primitive(Kind.STR)]

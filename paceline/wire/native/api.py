@@ -57,9 +57,11 @@ class NativeApi(enum.IntEnum):
     ALTER_USER = 32
     DELETE_USER = 33
     LIST_USERS = 34
+    ALTER_QUOTAS = 35
     CREATE_ACLS = 36
     DELETE_ACLS = 37
     LIST_ACLS = 38
+    LIST_QUOTAS = 39
     STATUS = 40
     STOP_CLUSTER = 41
     ADD_VOTER = 42

@@ -17,6 +17,7 @@ from uuid import UUID
 from paceline.types import NO_EPOCH, NO_NODE, Acks, Isolation, LeaderEpoch, NodeId, TopicId
 from paceline.values import dataclass
 from paceline.wire.message import Message
+from paceline.wire.native.quotas import Throttling
 from paceline.wire.native.status_details import (
     CertificateStanding,
     HealthFinding,
@@ -190,8 +191,12 @@ class ProducedPartition(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class ProduceReply(Message):
+class ProduceReply(Throttling, Message):
+    """``throttle_ms``: so long the node reads no further PRODUCE and FETCH of this client, for it
+    is over a quota; so in ``FetchReply``."""
+
     partitions: tuple[ProducedPartition, ...]
+    throttle_ms: int = 0
 
 
 def pack_produced(
@@ -343,8 +348,9 @@ class FetchedPartition(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class FetchReply(Message):
+class FetchReply(Throttling, Message):
     partitions: tuple[FetchedPartition, ...]
+    throttle_ms: int = 0
 
 
 # --- offsets -------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.values import dataclass
 from paceline.wire.message import Message
-from paceline.wire.native import acls, admin, users
+from paceline.wire.native import acls, admin, quotas, users
 from paceline.wire.native.api import NativeApi
 
 
@@ -36,4 +36,5 @@ ADMINISTRATION: tuple[Exchange, ...] = (
     Exchange(NativeApi.UNREGISTER_BROKER, admin.UnregisterBroker, admin.Done),
     Exchange(NativeApi.CREATE_ACLS, acls.CreateAcls, admin.Done),
     Exchange(NativeApi.DELETE_ACLS, acls.DeleteAcls, acls.AclsDeleted),
+    Exchange(NativeApi.ALTER_QUOTAS, quotas.AlterQuotas, admin.Done),
 )

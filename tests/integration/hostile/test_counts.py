@@ -61,6 +61,7 @@ ELSEWHERE = {
     counts.TABLE_BYTES: "unit/keyvalue/test_machine.py",
     counts.USERS: "unit/controller/test_users.py",
     counts.USER_TOKENS: "unit/controller/test_users.py",
+    counts.QUOTAS: "unit/controller/test_quotas.py",
     counts.STREAM_SEGMENTS: "integration/hostile/test_counts.py",
 }
 """Rows whose tests need more than one node, or nothing of one."""

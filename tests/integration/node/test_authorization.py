@@ -20,7 +20,7 @@ from paceline.errors import (
 from paceline.types import Acks, Isolation, NodeId
 from paceline.wire.batch import build_batch
 from paceline.wire.message import Message
-from paceline.wire.native import acls, admin, data, groups, transactions, users
+from paceline.wire.native import acls, admin, data, groups, quotas, transactions, users
 from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
 from paceline.wire.segment import messages as segment
@@ -138,6 +138,8 @@ WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
         CLUSTER,
     ),
     NativeApi.LIST_ACLS: (acls.ListAcls(), Operation.DESCRIBE, CLUSTER),
+    NativeApi.ALTER_QUOTAS: (quotas.AlterQuotas(()), Operation.ADMINISTER, CLUSTER),
+    NativeApi.LIST_QUOTAS: (quotas.ListQuotas(), Operation.DESCRIBE, CLUSTER),
     NativeApi.UNREGISTER_BROKER: (admin.UnregisterBroker(NODE), Operation.ADMINISTER, CLUSTER),
     NativeApi.ALTER_USER: (
         users.AlterUser("alice", True, True),

@@ -11,6 +11,7 @@ from paceline.client import (
     acl_admin,
     blocking,
     group_admin,
+    quota_admin,
     sequenced,
     transaction_admin,
     user_admin,
@@ -26,6 +27,7 @@ TWINS: list[tuple[type, type, set[str]]] = [
     (acl_admin.AclAdmin, blocking.AclAdmin, set()),
     (transaction_admin.TransactionAdmin, blocking.TransactionAdmin, set()),
     (user_admin.UserAdmin, blocking.UserAdmin, set()),
+    (quota_admin.QuotaAdmin, blocking.QuotaAdmin, set()),
     (trio_client.Producer, blocking.Producer, set()),
     # Opening and closing one do the rest.
     (trio_client.TransactionalProducer, blocking.TransactionalProducer, {"init", "leave", "run"}),

@@ -20,6 +20,7 @@ from paceline_node.loop_turns import Turns
 from paceline_node.replication.partition import Done
 from paceline_node.request_pace import Pace
 from paceline_node.security.principals import ANONYMOUS
+from paceline_node.security.quotas import no_quotas
 from paceline_node.services.partitions.partition_access import PartitionAccess
 from paceline_node.services.records.produce import ProduceService
 from paceline_node.settings.topic_config import TopicConfig
@@ -62,7 +63,13 @@ async def test_a_request_that_waits_keeps_nothing_of_its_frame() -> None:
     partition = Waiting()
     around, none = cast(Any, partition), cast(Any, None)
     service = ProduceService(
-        around, PartitionAccess(around, around, around), none, none, none, lambda *_: None
+        around,
+        PartitionAccess(around, around, around),
+        none,
+        none,
+        none,
+        lambda *_: None,
+        no_quotas(),
     )
     produce = KafkaProduce(around, service)
     batch = bytes(build_batch([Record(-1, 1, None, b"v")]))

@@ -17,6 +17,7 @@ from paceline_node.listeners.native.listener import NativeLimits, _Session
 from paceline_node.listeners.native.produce import ProduceHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.replication.partition import Done
+from paceline_node.security.quotas import no_quotas
 from paceline_node.services.partitions.partition_access import PartitionAccess
 from paceline_node.services.records.produce import ProduceService
 from paceline_node.settings.topic_config import TopicConfig
@@ -36,7 +37,7 @@ class Surroundings:
         none, parts = cast(Any, None), cast(Any, self.Parts(self))
         records = PartitionAccess(parts, parts, parts)
         self.produce = ProduceHandler(
-            ProduceService(parts, records, none, none, none, lambda *_: None)
+            ProduceService(parts, records, none, none, none, lambda *_: None, no_quotas())
         )
 
     class Parts:

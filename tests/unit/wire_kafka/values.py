@@ -57,6 +57,8 @@ class Values:
             return self._rng.randrange(-bound, bound) if bound > 2 else self._rng.randrange(2)
         if kind is Kind.BOOL:
             return self._rng.random() < 0.5
+        if kind is Kind.F64:
+            return self._rng.choice((0.0, -1.5, 1e300, self._rng.random()))
         if kind is Kind.UUID:
             return UUID(int=self._rng.getrandbits(128) | 1)
         if kind is Kind.STR:

@@ -10,10 +10,11 @@ from uuid import UUID
 import pytest
 from fastcrc import crc32
 
+from paceline.errors import RemoteProtocolError
 from paceline.types import Acks, NodeId, TopicId
 from paceline.wire import frame
 from paceline.wire.message import Message
-from paceline.wire.native import acls, admin, data, groups, transactions, users
+from paceline.wire.native import acls, admin, data, groups, quotas, transactions, users
 from paceline.wire.native.api import NativeApi
 
 README = Path(__file__).parents[3] / "paceline" / "wire" / "native" / "README.md"
@@ -23,7 +24,7 @@ HEX_BLOCKS = re.findall(r"```hex (\w+) (\d) (\w+)\n(.*?)```", TEXT, re.S)
 
 def message_classes() -> dict[str, type[Message]]:
     found = {}
-    for module in (data, admin, acls, users, groups, transactions):
+    for module in (data, admin, acls, quotas, users, groups, transactions):
         for name, value in vars(module).items():
             if isinstance(value, type) and issubclass(value, Message) and value is not Message:
                 found[name] = value
@@ -114,3 +115,17 @@ def test_what_an_operator_has_a_node_do_travels_only_where_there_is_something() 
     drained = data.BrokerInfo(NodeId(1), (), drained=True)
     assert drained.pack() == [1, [], "", False, True]
     assert data.BrokerInfo.unpack(drained.pack()) == drained
+
+
+def test_how_long_somebody_is_throttled_travels_only_where_somebody_is() -> None:
+    for cls in (data.ProduceReply, data.FetchReply):
+        assert cls(()).pack() == [[]]
+        told = cls((), 20).pack()
+        assert told == [[], 20]
+        assert cls.unpack(told).throttle_ms == quotas.throttle_of(told) == 20
+        assert quotas.throttle_of([[]]) == 0
+        assert quotas.with_throttle(cls(()), 0) == cls(())
+        assert quotas.with_throttle(cls(()), 7).pack() == [[], 7]
+    for wrong in ("soon", -1, True):
+        with pytest.raises(RemoteProtocolError):
+            quotas.throttle_of([[], wrong])

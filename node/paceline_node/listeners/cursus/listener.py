@@ -195,9 +195,7 @@ class CursusListener:
             stall_s=settings.stall_s,
             login=login,
         )
-        sink = FrameSink(
-            client.memory, stall_s=settings.stall_s, stream_stall_s=settings.stream_stall_s
-        )
+        sink = FrameSink(login, stall_s=settings.stall_s, stream_stall_s=settings.stream_stall_s)
         try:
             async with stream, connection_tasks() as nursery:
                 nursery.start_soon(_write, sink, transport_for(stream), nursery.cancel_scope)

@@ -12,11 +12,13 @@ from paceline.errors import PacelineError, RemoteProtocolError
 from paceline.values import dataclass
 from paceline.wire.cursus.frames import FrameReader, framed
 from paceline.wire.message import Message
+from paceline.wire.native.quotas import QuotaLimit
 from paceline_node.client_memory import Holding, Portion
 from paceline_node.listeners.cursus.login import CursusLogin
 from paceline_node.net.deadlines import arrival_s
 from paceline_node.net.outbox import Outbox
 from paceline_node.security.principals import Principal
+from paceline_node.security.quotas import no_quotas
 from paceline_node.services.transactions.connection_transactions import ConnectionTransactions
 
 Reply = Sequence[bytes]
@@ -105,12 +107,16 @@ class FrameSource:
         self._reader = FrameReader(max_frame_bytes=max_frame_bytes)
         self._begun_at: float | None = None
         self._put_back: bytes | None = None
+        self._quotas = no_quotas() if login is None else login.client.quotas
 
     async def next(self) -> bytes | None:
         """The next body that is not empty, or None at the end of the stream, and where a client
         that has to log in takes too long. Raises RemoteProtocolError for a frame that is too large,
         and for one that has begun and does not arrive within ``stall_s`` and a second for every
-        64 KiB. Cancel-safe: nothing is lost. The body before is done with."""
+        64 KiB. Cancel-safe: nothing is lost. The body before is done with. Who is over a quota
+        waits here."""
+        if self._login is not None:
+            await self._quotas.pace(self._login.client.principal)
         self._at_work.give_all()
         if self._login is not None:
             self._reader.max_frame_bytes = self._login.frame_bytes(self._max_frame_bytes)
@@ -125,6 +131,7 @@ class FrameSource:
                     self._reader.feed(b"")  # lets go of what was taken
                     self._memory.arriving(self._reader.held_bytes)
                     self._at_work.set(len(body))
+                    self._spend(body)
                     return body
             self._memory.arriving(self._reader.held_bytes)
             data: bytes | bytearray = b""
@@ -140,8 +147,16 @@ class FrameSource:
             while (body := self._reader.next_frame()) is not None:
                 if body:
                     self._at_work.set(self._at_work.held_bytes + len(body))
+                    self._spend(body)
                     return body
         return None
+
+    def _spend(self, body: bytes) -> None:
+        """What a client sends are records, mostly; so whatever it sends is counted as such."""
+        if self._login is not None:
+            principal = self._login.client.principal
+            self._quotas.spend(principal, QuotaLimit.REQUESTS, 1)
+            self._quotas.spend(principal, QuotaLimit.PRODUCE, len(body))
 
     def put_back(self, body: bytes) -> None:
         """Let the body that was given out last be the next one."""
@@ -168,8 +183,10 @@ class FrameSink(Outbox):
     go on when the client does not take its answers. Of an answer it takes all, or 64 KiB, in
     ``stall_s``; of what is streamed, in ``stream_stall_s``."""
 
-    def __init__(self, memory: Holding, *, stall_s: float, stream_stall_s: float) -> None:
-        super().__init__(Portion(memory), stall_s=stall_s, piece_bytes=_PIECE_BYTES)
+    def __init__(self, login: CursusLogin, *, stall_s: float, stream_stall_s: float) -> None:
+        memory = Portion(login.client.memory)
+        super().__init__(memory, stall_s=stall_s, piece_bytes=_PIECE_BYTES)
+        self._login = login
         self._answer_stall_s = stall_s
         self._stream_stall_s = stream_stall_s
 
@@ -178,7 +195,8 @@ class FrameSink(Outbox):
         await self._say(_joined(reply), self._answer_stall_s)
 
     async def send_streamed(self, frame: bytes) -> None:
-        """As :meth:`send`, for a whole frame of a stream."""
+        """As :meth:`send`, for a whole frame of a stream; who is over a quota gets it later."""
+        await self._login.client.quotas.pace(self._login.client.principal)
         await self._say(frame, self._stream_stall_s)
 
     def offer(self, reply: Reply) -> None:
@@ -193,6 +211,8 @@ class FrameSink(Outbox):
 
     async def _say(self, frames: bytes, stall_s: float) -> None:
         self.stall_s = stall_s
+        client = self._login.client
+        client.quotas.spend(client.principal, QuotaLimit.FETCH, len(frames))
         self.place().put((frames,))
         await self.emptied()
 

@@ -10,6 +10,7 @@ from paceline_node.listeners.kafka.delete_records import KafkaDeleteRecords
 from paceline_node.listeners.kafka.fetch import KafkaFetch
 from paceline_node.listeners.kafka.groups import KafkaGroupRequests
 from paceline_node.listeners.kafka.offsets import KafkaOffsets
+from paceline_node.listeners.kafka.quotas import KafkaQuotas
 from paceline_node.listeners.kafka.reassignments import KafkaReassignments
 from paceline_node.listeners.kafka.topics import KafkaTopics
 from paceline_node.listeners.kafka.transactions import KafkaTransactions
@@ -42,6 +43,7 @@ def api_handlers(env: Env, services: BrokerServices, removal: TopicDeletion) -> 
     moves = KafkaReassignments(services.topics)
     users = KafkaUsers(services.users)
     acls = KafkaAcls(services.acls)
+    quotas = KafkaQuotas(services.quotas)
     return {
         1: fetch.fetch,
         2: fetch.list_offsets,
@@ -74,6 +76,8 @@ def api_handlers(env: Env, services: BrokerServices, removal: TopicDeletion) -> 
         45: moves.alter,
         46: moves.list,
         47: offsets.delete,
+        48: quotas.describe,
+        49: quotas.alter,
         50: users.describe,
         51: users.alter,
         60: cluster.describe_cluster,

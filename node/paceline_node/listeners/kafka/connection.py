@@ -5,6 +5,8 @@
     reader   bytes -> frames, one ahead            worker   one request at a time
     writer   answers in the order of the requests  (produces wait side by side, in their places)
 
+Who is over a quota is told for how long its next request is going to wait.
+
 A consumer that registers with its coordinator ends all three: its channel is one task.
 
 Reading ahead is how a client that goes away is noticed while its request waits: that ends the wait.
@@ -13,8 +15,9 @@ Reading ahead is how a client that goes away is noticed while its request waits:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import trio
 
@@ -33,6 +36,7 @@ from paceline.wire.kafka.cluster import ApiVersionsResponse
 from paceline.wire.kafka.layout import Apart, Struct, has_more_items
 from paceline.wire.kafka.reading import TooManyItems
 from paceline.wire.kafka.records import ProduceRequest, ProduceResponse
+from paceline.wire.native.quotas import QuotaLimit
 from paceline_node.client_memory import Portion
 from paceline_node.env import RunBlocking
 from paceline_node.listeners.kafka.call import Call, Handlers
@@ -54,7 +58,8 @@ from paceline_node.settings.limits import LimitSettings
 from paceline_node.sliced_work import at_once
 
 _PRODUCE = 0
-_ANSWERED_HERE = LOGIN_APIS | {_PRODUCE, API_VERSIONS}
+_UNCOUNTED = LOGIN_APIS | {API_VERSIONS}
+_ANSWERED_HERE = _UNCOUNTED | {_PRODUCE}
 _SMALL_REQUEST_BYTES = 8 * 1024
 _SMALL_PRODUCE_BYTES = 2 * 1024 * 1024
 """Appended at once; what is larger is appended in turns with others' work."""
@@ -187,6 +192,7 @@ class KafkaConnection:
     ) -> None:
         async with frames:
             async for frame in frames:
+                await self._client.quotas.pace(self._client.principal)
                 self._is_spoken_to = False
                 await self._outbox.room()
                 is_kept = False
@@ -245,6 +251,8 @@ class KafkaConnection:
             self._outbox.place().put([apis.version_unknown_response(header.correlation_id)])
             return False
         self._login.require(header.key)
+        if header.key not in _UNCOUNTED:
+            self._client.quotas.spend(self._client.principal, QuotaLimit.REQUESTS, 1)
         call = Call(
             header.version,
             self._client.principal,
@@ -325,7 +333,8 @@ class KafkaConnection:
             return
 
         def write() -> list[memoryview | Apart]:
-            return apis.response_parts(api, header.version, header.correlation_id, make())
+            told = self._with_throttle(make())
+            return apis.response_parts(api, header.version, header.correlation_id, told)
 
         if partitions <= _ITEMS_AT_ONCE:
             place.put(cast(Sequence[Part], write()))
@@ -350,6 +359,7 @@ class KafkaConnection:
         is_long: bool = False,
     ) -> Callable[[], Awaitable[None]] | None:
         """Put the answer in its place; a long one is put there by what is returned."""
+        response = self._with_throttle(response)
         code = getattr(response, "error_code", 0)
         self._shared.meters[header.key].done(
             code_label(code) if code else OK, trio.current_time() - arrived
@@ -359,6 +369,13 @@ class KafkaConnection:
             return partial(self._put_later, place, write)
         place.put(cast(Sequence[Part], write()))  # what lies apart, lies in files
         return None
+
+    def _with_throttle(self, response: Struct) -> Struct:
+        """The response, which tells for how long the next request will not be read."""
+        throttle_ms = self._client.quotas.throttle_ms(self._client.principal)
+        if not (throttle_ms and hasattr(response, "throttle_time_ms")):
+            return response
+        return cast(Struct, replace(cast(Any, response), throttle_time_ms=throttle_ms))
 
     async def _put_later(self, place: Place, write: Callable[[], list[memoryview | Apart]]) -> None:
         place.put(cast(Sequence[Part], await self._shared.run_blocking(write)))

@@ -36,6 +36,7 @@ from paceline.wire.native.data import (
     ListOffsets,
     ListOffsetsReply,
 )
+from paceline.wire.native.quotas import QuotaLimit, with_throttle
 from paceline.wire.native.users import Authenticate
 from paceline_node.client_memory import Portion
 from paceline_node.env import RunBlocking
@@ -65,6 +66,10 @@ _REQUEST, _RESPONSE, _PRODUCE = int(Kind.REQUEST), int(Kind.RESPONSE), int(Nativ
 _NOTHING = memoryview(b"")
 _IN_TURNS = frozenset({int(NativeApi.PRODUCE), int(NativeApi.FETCH), int(NativeApi.LIST_OFFSETS)})
 """What is answered without a task as long as it is small."""
+_DATA = frozenset({int(NativeApi.PRODUCE), int(NativeApi.FETCH)})
+_OF_DATA, _OF_OTHERS = tuple(QuotaLimit), (QuotaLimit.REQUESTS,)
+"""What a request waits for. Others than those of data do not wait for bytes: a member of a group
+whose heartbeats waited would be taken for dead."""
 _ITEMS_PER_UNIT = 8
 _BYTES_PER_UNIT = 64 * 1024
 _LARGE_UNITS = 100
@@ -173,6 +178,7 @@ class _Session:
         self._principal = client.principal
         self._account = client.account
         self._memory = client.memory
+        self._quotas = client.quotas
         self._at_work = Portion(client.memory, is_passing=True)
         self._large: dict[int, int] = {}  # what large requests that are unanswered are charged with
         self._meters = service.meters
@@ -304,6 +310,9 @@ class _Session:
         if frame.kind != _REQUEST:
             raise RemoteProtocolError(f"{self._frames.name}: frame of kind {frame.kind}")
         self._unanswered += 1
+        limits = _OF_DATA if frame.api in _DATA else _OF_OTHERS
+        await self._quotas.pace(self._principal, limits)
+        self._quotas.spend(self._principal, QuotaLimit.REQUESTS, 1)
         size = self._frames.last_frame_bytes
         if size > _SMALL_BYTES and frame.api != _PRODUCE:
             # It is kept until it is answered, and what is made of it is larger.
@@ -425,6 +434,8 @@ class _Session:
         parts: Sequence[FilePart] = (),
     ) -> None:
         self._settled(frame, arrived, code)
+        if frame.api in _DATA:
+            reply = with_throttle(reply, self._quotas.throttle_ms(self._principal))
         try:
             self._frames.send_frame(_RESPONSE, frame.api, frame.correlation, reply, tuple(parts))
         except ConnectionLost:

@@ -15,6 +15,7 @@ from paceline.types import NodeId, is_internal_topic
 from paceline.values import dataclass
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
+from paceline.wire.native.quotas import QuotaLimit
 from paceline.wire.peer.v1_line import V1Answer, V1Line
 from paceline.wire.v1 import requests
 from paceline.wire.v1.commands import COMMANDS, parse_request
@@ -51,6 +52,8 @@ REQUEST_BUDGET_S = 4.0
 _RECEIVE_BYTES = 64 * 1024
 _THREAD_CHARACTERS = 32 * 1024
 """Longer lines are read in a thread: a MiB of them takes 0.1 s."""
+_PRODUCE = "PRODUCE"
+_READS = frozenset({"CONSUME", "BROKER_FETCH"})
 _KEPT_FACTOR = 3
 """What a line takes while it is carried out: as a line, as what was read out of it, forwarded."""
 _ADMIN = (
@@ -167,6 +170,7 @@ class V1Listener:
         try:
             while (line := await source.next()) is not None:
                 at_work.set(_KEPT_FACTOR * len(line))
+                await client.quotas.pace(client.principal)
                 reply = await self._reply(line, client)
                 at_work.set(len(reply))
                 await send_to(stream, reply, self._settings.stall_s)
@@ -193,6 +197,9 @@ class V1Listener:
                 raise
             return error_line(UNREADABLE_ID, error)
         command = envelope.command
+        client.quotas.spend(client.principal, QuotaLimit.REQUESTS, 1)
+        if command == _PRODUCE:
+            client.quotas.spend(client.principal, QuotaLimit.PRODUCE, len(line))
         call = Call(
             command,
             encode(envelope.args),
@@ -210,6 +217,8 @@ class V1Listener:
             structlog.get_logger().error("v1 request failed", command=command, exc_info=error)
             return self._refused(envelope, arrived, V1Error(V1Code.INTERNAL, "broker failure"))
         self._count(command, arrived, OK)
+        if command in _READS:
+            client.quotas.spend(client.principal, QuotaLimit.FETCH, len(payload))
         return ok_line(envelope.correlation, payload)
 
     def _refused(self, envelope: Envelope, arrived: float, refusal: V1Error) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.wire.message import Message
-from paceline.wire.native import acls, admin, users
+from paceline.wire.native import acls, admin, quotas, users
 from paceline.wire.peer import control
 from paceline_node.security.principals import CLUSTER, Operation, Resource, ResourceKind
 from paceline_node.settings.topic_config import ACCESS_POLICY, ACCESS_READERS, ACCESS_WRITERS
@@ -82,8 +82,9 @@ PERMISSIONS: Mapping[type[Message], Callable[[Any], Permissions]] = {
     admin.UnregisterBroker: _cluster,
     acls.CreateAcls: _cluster,
     acls.DeleteAcls: _cluster,
+    quotas.AlterQuotas: _cluster,
     users.AlterUser: _cluster,
     users.DeleteUser: _cluster,
 }
-"""Every request of ``wire/native/{admin,acls,users}.py`` that the controller answers, and what
-the segment listener asks of it."""
+"""Every request of ``wire/native/{admin,acls,quotas,users}.py`` that the controller answers, and
+what the segment listener asks of it."""

@@ -21,12 +21,14 @@ import trio
 from paceline.errors import CorruptMessage, PacelineError
 from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, TopicId
 from paceline.values import dataclass
+from paceline.wire.native.quotas import QuotaLimit
 from paceline_node.env import Env
 from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.replication.older_tier_reads import read_older
 from paceline_node.replication.partition import Partition, ReadResult
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.security.quotas import ClientQuotas
 from paceline_node.services.partitions.partition_access import PartitionAccess, Refused
 from paceline_node.services.partitions.readable_topic import ReadableTopic
 from paceline_node.sliced_work import Work, at_once
@@ -100,7 +102,9 @@ class FetchService:
         deadlines: Deadlines,
         limits: FetchLimits,
         turns: Turns,
+        quotas: ClientQuotas,
     ) -> None:
+        self._quotas = quotas
         self._env = env
         self._records = records
         self._deadlines = deadlines
@@ -250,6 +254,7 @@ class FetchService:
             ends[partition] = min(end, ends.get(partition, end))
 
     def _count(self, wish: Wish, outcomes: Sequence[Outcome]) -> None:
+        self._quotas.spend(wish.principal, QuotaLimit.FETCH, sum(map(size_of, outcomes)))
         for wanted, outcome in zip(wish.parts, outcomes, strict=True):
             if isinstance(outcome, Refused) or outcome.slice is None:
                 continue

@@ -26,10 +26,12 @@ from paceline.errors import InvalidTimestamp, PacelineError
 from paceline.types import NO_EPOCH, Acks, LeaderEpoch
 from paceline.wire.batch import CLIENT_ATTRIBUTES
 from paceline.wire.batch_header import BatchHeader
+from paceline.wire.native.quotas import QuotaLimit
 from paceline_node.env import Env
 from paceline_node.loop_turns import Turns
 from paceline_node.replication.partition import Done, Partition, ProduceResult
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.security.quotas import ClientQuotas
 from paceline_node.services.partitions.batch_sizes import check_sizes
 from paceline_node.services.partitions.partition_access import PartitionAccess, Refused
 from paceline_node.services.partitions.sequenced_appends import SequencedAppender
@@ -98,7 +100,9 @@ class ProduceService:
         transactional: TransactionalProduce,
         turns: Turns,
         permit_producer: Callable[[Principal, int], None],
+        quotas: ClientQuotas,
     ) -> None:
+        self._quotas = quotas
         self._permit_producer = permit_producer
         self._env = env
         self._records = records
@@ -125,6 +129,8 @@ class ProduceService:
         """
         if wish.within is not None:
             self._transactions.permit(wish.principal, Operation.TRANSACT, wish.within.key.owner)
+        size = sum([len(part.batches) for part in parts])
+        self._quotas.spend(wish.principal, QuotaLimit.PRODUCE, size)
         gather: MultiPartAnswer[Outcome] = MultiPartAnswer(len(parts), answer)
         admitted = None
         for index, part in enumerate(parts):
