@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 import trio
 
@@ -28,6 +29,8 @@ from paceline_cluster.errors import Refused, TooLate
 from paceline_cluster.replica_plan import Move, Placed, Site
 
 LOOK_S = 0.3
+PACE_S = 1.0
+"""Between two looks that tell how fast moves go."""
 AT_ONCE = 8
 """So many partitions are moved at the same time unless said otherwise: what new replicas fetch is
 taken from what clients are served."""
@@ -36,7 +39,8 @@ taken from what clients are served."""
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A move under way. ``left_bytes`` is what new replicas still have to fetch, by their leader's
-    count; -1 where nobody says. ``waits_for`` says what is missing."""
+    count; -1 where nobody says. ``bytes_per_s`` is how fast that becomes less, with what is written
+    meanwhile taken off; -1 where that is not known. ``waits_for`` says what is missing."""
 
     at: TopicPartition
     leader: NodeId
@@ -46,6 +50,14 @@ class Standing:
     left_records: int
     left_bytes: int
     waits_for: str
+    bytes_per_s: int = -1
+
+    @property
+    def left_s(self) -> int:
+        """At that rate; -1 where it is not known, or does not end."""
+        if self.left_bytes < 0 or self.bytes_per_s <= 0:
+            return -1
+        return math.ceil(self.left_bytes / self.bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +145,23 @@ async def standings(client: Client, topics: Iterable[str] | None = None) -> list
             )
         )
     return found
+
+
+async def paced_standings(client: Client, topics: Sequence[str] | None = None) -> list[Standing]:
+    """:func:`standings` with how fast they go, which takes a second where records are fetched."""
+    before = {each.at: each for each in await standings(client, topics) if each.left_bytes > 0}
+    began = trio.current_time()
+    if before:
+        await trio.sleep(PACE_S)
+    found = await standings(client, topics)
+    took_s = max(trio.current_time() - began, PACE_S)
+    return [_paced(each, before.get(each.at), took_s) for each in found]
+
+
+def _paced(now: Standing, before: Standing | None, took_s: float) -> Standing:
+    if before is None or now.left_bytes < 0 or before.adding != now.adding:
+        return now
+    return replace(now, bytes_per_s=max(0, int((before.left_bytes - now.left_bytes) / took_s)))
 
 
 def _lacking(

@@ -80,6 +80,8 @@ _MOVING: dict[str, Any] = {
     "removing": ["integer"],
     "left_records": "integer?",
     "left_bytes": "integer?",
+    "bytes_per_s": "integer?",
+    "left_s": "integer?",
     "waits_for": "text",
 }
 _STATUS: Shape = (
@@ -308,6 +310,7 @@ OUTPUTS: Mapping[str, Shape] = {
     "segment seal": {"name": "text", "sealed": "flag"},
     "segment delete": {"name": "text", "deleted": "flag"},
     "partition move plan": {"version": "integer", "partitions": [_PLANNED]},
+    "partition move show": {"version": "integer", "partitions": [_PLANNED]},
     "partition move execute": {"partitions": [_MOVED]},
     "partition move status": {"partitions": [_MOVING]},
     "partition move cancel": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 from collections.abc import Sequence
@@ -93,12 +94,28 @@ def plan(
         target.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
     if not made.moves and not printer.is_data:
         printer.say("nothing has to be moved")
+    printer.result(data, *_plan_tables(made.moves))
+
+
+def _plan_tables(moves: Sequence[Move]) -> list[Table]:
     rows = [
         (str(each.at), _nodes(each.before), _nodes(each.after), _nodes(each.adding), _size(each))
-        for each in made.moves
+        for each in moves
     ]
     columns = ("partition", "replicas", "planned", "new", "to copy")
-    printer.result(data, *([Table(columns, rows)] if rows else []))
+    return [Table(columns, rows)] if rows else []
+
+
+@move.command()
+@click.argument("file", type=click.File(encoding="utf-8"), metavar="PLAN")
+@output_option
+def show(file: TextIO, printer: Printer) -> None:
+    """Show what the file PLAN ('-': standard input) would move. It asks no node."""
+    moves = parsed(file)
+    printer.result(_document(moves), *_plan_tables(moves))
+    whole, in_bytes = moving.extent(moves)
+    if in_bytes:
+        printer.say(f"{counted(len(moves), 'partition')}, {_bytes(whole)} to copy")
 
 
 async def planned(client: Client, topics: Sequence[str], leaving: Sequence[NodeId]) -> ReplicaPlan:
@@ -197,10 +214,11 @@ def status(
     bootstrap: tuple[Address, ...],
     printer: Printer,
 ) -> None:
-    """Show which partitions are being moved, how much is left, and what each waits for."""
+    """Show which partitions are being moved, how much is left, how fast that becomes less, and what
+    each waits for. Takes a second where records are being fetched."""
 
     async def work(client: Client) -> list[Standing]:
-        return await moving.standings(client, topics or None)
+        return await moving.paced_standings(client, topics or None)
 
     found = with_client(find(directory, bootstrap), work)
     data = [
@@ -213,6 +231,8 @@ def status(
             "removing": list(each.removing),
             "left_records": _known(each.left_records),
             "left_bytes": _known(each.left_bytes),
+            "bytes_per_s": _known(each.bytes_per_s),
+            "left_s": _known(each.left_s),
             "waits_for": each.waits_for,
         }
         for each in found
@@ -222,11 +242,13 @@ def status(
     rows = [
         (
             *(str(each.at), _nodes(each.adding), _nodes(each.removing)),
-            *(_known(each.left_records), _bytes(_known(each.left_bytes)), each.waits_for),
+            *(_known(each.left_records), _bytes(_known(each.left_bytes))),
+            *(_rate(_known(each.bytes_per_s)), _time(_known(each.left_s)), each.waits_for),
         )
         for each in found
     ]
-    columns = ("partition", "new", "leaving", "records left", "data left", "waits for")
+    left = ("records left", "data left", "rate", "time left")
+    columns = ("partition", "new", "leaving", *left, "waits for")
     printer.result({"partitions": data}, *([Table(columns, rows)] if rows else []))
 
 
@@ -350,6 +372,14 @@ def _known(number: int) -> int | None:
 
 def _size(planned_move: Move) -> str | None:
     return _bytes(len(planned_move.adding) * planned_move.size_bytes)
+
+
+def _rate(number: int | None) -> str | None:
+    return None if number is None else f"{_bytes(number)}/s"
+
+
+def _time(seconds: int | None) -> str | None:
+    return None if seconds is None else str(datetime.timedelta(seconds=seconds))
 
 
 def _bytes(number: int | None) -> str | None:

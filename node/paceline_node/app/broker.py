@@ -37,7 +37,7 @@ from paceline_node.app.metric_sources import (
     watch_images,
 )
 from paceline_node.app.peering import Peering
-from paceline_node.app.replication import replication_settings
+from paceline_node.app.replication import live_replication_settings
 from paceline_node.app.tls import NodeTls
 from paceline_node.app.transactions import TransactionMachines
 from paceline_node.client_memory import ClientMemory
@@ -125,7 +125,7 @@ class Broker:
             disk_failed=failed,
             lower_floor=self._incarnation.lower_floor,
             metrics=self._metrics,
-            settings=replication_settings(settings),
+            settings=live_replication_settings(live),
         )
         metadata.quorum.lacks_room = self.replicas.health.lacks_room
         meter_replicas(self._metrics, self.replicas)

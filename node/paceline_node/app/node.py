@@ -124,6 +124,11 @@ class Node:
         """The whole cluster stops: nobody is there to take over (DESIGN 2.4)."""
         self._cluster_stops = True
 
+    @property
+    def settings(self) -> Settings:
+        """Those in force."""
+        return self._live.current
+
     def reload(self, wanted: Settings) -> Settings:
         """Put what may change while the node runs in force, and say what may not. Returns the
         settings in force."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from paceline_node.replication.compaction_schedule import CompactionSettings
 from paceline_node.replication.fetcher import FetchSettings
 from paceline_node.replication.hosted_partitions import HostingSettings
@@ -9,8 +11,16 @@ from paceline_node.replication.maintenance import MaintenanceSettings
 from paceline_node.replication.manager import ReplicationSettings
 from paceline_node.replication.producer_quota import ProducerLimits
 from paceline_node.replication.repairs import RepairSettings
-from paceline_node.settings import Settings, SimulatedReplicas
+from paceline_node.settings import LiveSettings, Settings, SimulatedReplicas
 from paceline_node.storage.cleaner import CleanerLimits
+
+
+def live_replication_settings(live: LiveSettings) -> ReplicationSettings:
+    """The same, with what may change while the node runs."""
+    return replace(
+        replication_settings(live.current),
+        catchup_bytes_per_s=lambda: live.current.replication.catchup_bytes_per_s,
+    )
 
 
 def replication_settings(settings: Settings) -> ReplicationSettings:

@@ -24,6 +24,7 @@ from paceline_node.net.frame_bursts import Burst
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
+from paceline_node.replication.catchup_throttle import CatchupThrottle
 from paceline_node.replication.compaction_schedule import Compactions, CompactionSettings
 from paceline_node.replication.damage_refusals import was_elected_anyway
 from paceline_node.replication.disk_health import Health
@@ -62,10 +63,15 @@ class ReplicationIdentity:
     directory_id: UUID
 
 
+def _unlimited() -> float:
+    return -1
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
     """``acks1_early``: answer acks=1 before the flush. ``simulated_max_lag``: records
-    that a simulated replica may lack and still count."""
+    that a simulated replica may lack and still count. ``catchup_bytes_per_s``: sent to replicas
+    that are not in sync, now; less than 0 being no bound."""
 
     lag_max_s: float = tree.ReplicationSettings().lag_max_ms / 1000
     acks1_early: bool = False
@@ -78,6 +84,7 @@ class ReplicationSettings:
     maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
     producers: ProducerLimits = field(default_factory=ProducerLimits)
+    catchup_bytes_per_s: Callable[[], float] = _unlimited
 
 
 class ReplicaManager:
@@ -229,6 +236,7 @@ class ReplicaManager:
             self.deadlines,
             settings.serving,
             lag_max_s=settings.lag_max_s,
+            throttle=CatchupThrottle(settings.catchup_bytes_per_s),
         )
 
     def _repairs(

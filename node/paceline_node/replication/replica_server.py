@@ -38,6 +38,7 @@ from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.net.framestream import Chunk
 from paceline_node.net.transport import FilePart
 from paceline_node.peers.server import PeerServer, Session
+from paceline_node.replication.catchup_throttle import CatchupThrottle
 from paceline_node.replication.fetch_checks import ACCEPTED, FetchCheck, FollowerIdentity
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.storage.reading import LocalSlice
@@ -107,6 +108,7 @@ class ReplicaServer:
         limits: ServingLimits | None = None,
         *,
         lag_max_s: float,
+        throttle: CatchupThrottle | None = None,
     ) -> None:
         self._env = env
         self._cluster_id = cluster_id
@@ -114,6 +116,9 @@ class ReplicaServer:
         self._deadlines = deadlines
         self._limits = limits or ServingLimits()
         self._lag_max_s = lag_max_s
+        self.throttle = throttle or CatchupThrottle(lambda: -1)
+        self._held_up: dict[FollowerSession, None] = {}
+        self._going_on: Deadline | None = None
         self._followers: dict[Session, FollowerSession] = {}
         self._watching: dict[PartitionKey, dict[FollowerSession, None]] = {}
         self._due: dict[FollowerSession, None] = {}
@@ -184,6 +189,7 @@ class ReplicaServer:
             self._release(follower)
             self._due.pop(follower, None)
             self._touching.pop(follower, None)
+            self._held_up.pop(follower, None)
 
     def _wake(self, follower: FollowerSession) -> None:
         if follower.parked is not None:
@@ -323,6 +329,23 @@ class ReplicaServer:
         elif notices:
             self._promise_notice(follower)
 
+    def _allowed(self, follower: FollowerSession) -> float:
+        """How many bytes the follower may have of partitions that may wait. Where that is none,
+        they stay ready, and it is answered when there are some."""
+        allowed = self.throttle.allowed(self._env.now())
+        if not allowed:
+            self._held_up[follower] = None
+            if self._going_on is None:
+                self._going_on = self._deadlines.after(self.throttle.wait_s(), self._go_on)
+        return allowed
+
+    def _go_on(self) -> None:
+        """Bytes are allowed again."""
+        self._going_on = None
+        held_up, self._held_up = self._held_up, {}
+        for follower in held_up:
+            self._wake(follower)
+
     def _check(
         self, follower: FollowerSession, partition: Partition | None, position: FetchPartition
     ) -> FetchCheck:
@@ -355,6 +378,12 @@ class ReplicaServer:
     ) -> int:
         """Add a slice of records; returns its bytes. What does not fit stays ready; the first
         slice always fits (DESIGN 3.3)."""
+        may_wait = _may_wait(follower, partition)
+        if may_wait:
+            allowed = self._allowed(follower)
+            if not allowed:
+                return 0
+            budget = int(min(budget, allowed))
         try:
             found = partition.log.locate(
                 position.fetch_offset,
@@ -374,6 +403,8 @@ class ReplicaServer:
             )
             return 0
         del follower.ready[partition.key]
+        if may_wait:
+            self.throttle.take(found.size)
         chunks.append(chunk)
         answer = partition.replica.answer(position, ACCEPTED, found.size, found.next_offset)
         answers.append(answer)
@@ -424,6 +455,12 @@ class ReplicaServer:
         for key in list(follower.positions):
             self._forget(follower, key)
         follower.ready.clear()
+
+
+def _may_wait(follower: FollowerSession, partition: Partition) -> bool:
+    """Whether nobody waits for the follower to have the partition's records."""
+    isr = partition.isr
+    return follower.session.peer not in isr and len(isr) >= partition.appends.required_isr
 
 
 def touch_pause_s(positions: int, lag_max_s: float) -> float:

@@ -214,6 +214,13 @@ class ReplicationSettings:
         _MIB, "Most bytes of one partition in a fetch (at least one batch).", low=_KIB
     )
     fetch_response_bytes: int = setting(10 * _MIB, "Most bytes of a fetch.", low=_KIB)
+    catchup_bytes_per_s: int = setting(
+        -1,
+        "What this node sends a second to replicas that are not in sync, as those that are being "
+        "moved to other nodes; -1: no limit. None holds where acks=all waits for them.",
+        low=-1,
+        reloadable=True,
+    )
     backoff_min_ms: int = setting(
         50, "First pause after a failed fetch; doubles.", low=1, high=60_000, local=20
     )

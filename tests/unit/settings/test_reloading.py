@@ -53,6 +53,7 @@ def test_back_to_the_default() -> None:
 def test_every_reloadable_setting_is_known_here() -> None:
     assert {leaf.key for leaf in leaves() if leaf.spec.reloadable} == {
         *RELOADABLE,
+        "replication.catchup_bytes_per_s",
         "security.super_users",
         *(f"topics.{name}" for name in ("partitions", "replication_factor", "min_insync_replicas")),
         *(f"tls.{name}" for name in FILES),
