@@ -195,6 +195,10 @@ class Host(Protocol):
         """Run ``work`` in a thread (CPU-heavy codecs, slow system calls); not abandoned on
         cancellation."""
 
+    def apart(self) -> RunBlocking:
+        """As :meth:`run_blocking`, in one more thread: for work that strangers can ask for, which
+        keeps nothing else waiting then."""
+
     def exit(self, code: int) -> NoReturn:
         """End the process at once, without clean-up; for a node that must not act any more."""
 
@@ -271,6 +275,14 @@ class RealHost:
 
     async def run_blocking(self, work: Callable[[], T]) -> T:
         return await in_thread(work, self._threads)
+
+    def apart(self) -> RunBlocking:
+        thread = trio.CapacityLimiter(1)
+
+        async def run(work: Callable[[], T]) -> T:
+            return await in_thread(work, thread)
+
+        return run
 
     def exit(self, code: int) -> NoReturn:
         os._exit(code)

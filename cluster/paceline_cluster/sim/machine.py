@@ -20,7 +20,7 @@ from paceline_cluster.sim.loop import PROCESS, TaskGroup
 from paceline_node.app.boot import DirectoryInUse
 from paceline_node.app.node import EXIT_DISK_FAILED, Node, NodeAddresses
 from paceline_node.app.process import EXIT_BUG, EXIT_CONFIGURATION, EXIT_DIRECTORY_IN_USE
-from paceline_node.env import Env, File
+from paceline_node.env import Env, File, RunBlocking
 from paceline_node.listeners.serving import PortInUse
 from paceline_node.storage.memory_disk import MemoryDisk
 
@@ -72,6 +72,9 @@ class SimHost:
     async def run_blocking(self, work: Callable[[], T]) -> T:
         await trio.lowlevel.checkpoint()
         return work()
+
+    def apart(self) -> RunBlocking:
+        return self.run_blocking
 
     def exit(self, code: int) -> NoReturn:
         self._life.exited(code)

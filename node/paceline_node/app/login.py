@@ -31,7 +31,7 @@ def make_authenticator(
 
     authenticator = Authenticator(
         find,
-        env.host.run_blocking,
+        env.host.apart(),
         attempts,
         Decoys(decoy_secret),
         random=env.rng.randbytes,

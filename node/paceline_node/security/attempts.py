@@ -2,7 +2,8 @@
 
 Each failure costs time. What an address owes up to ``burst`` failures is nobody's business; beyond
 that its next log-ins wait, one behind the other, until it owes no more than that; and those that
-would wait for longer than ``longest_wait_s`` are refused at once. Success costs nothing.
+would wait for longer than ``longest_wait_s`` are refused at once. Each look is paid for before it
+is taken, and success gives that back: who comes meanwhile, or goes away, has no look for nothing.
 """
 
 from __future__ import annotations
@@ -47,28 +48,31 @@ class Attempts:
         """Around looking at a proof. AuthenticationFailed within is a failure; it is raised at the
         start where the address has to wait for too long."""
         waits_s = self.owes_s(source) - self._allowed_s
-        is_late = waits_s > 0
         if waits_s > self._longest_wait_s:
             self.refused += 1
             raise AuthenticationFailed(TOO_MANY)
-        if is_late:
-            self._charge(source, self._cost_s)  # who comes behind waits for longer
+        self._charge(source)  # who comes behind waits for longer
+        if waits_s > 0:
             await trio.sleep(waits_s)
         try:
             yield
         except AuthenticationFailed:
             self.failures += 1
-            if not is_late:
-                self._charge(source, self._cost_s)
             raise
         else:
-            if is_late:
-                self._charge(source, -self._cost_s)
+            self._give_back(source)
 
-    def _charge(self, source: str, cost_s: float) -> None:
-        self._paid_at[source] = max(self._paid_at.pop(source, 0.0), self._now()) + cost_s
+    def _charge(self, source: str) -> None:
+        self._paid_at[source] = max(self._paid_at.pop(source, 0.0), self._now()) + self._cost_s
         if len(self._paid_at) > ADDRESSES_MAX:
             self._forget()
+
+    def _give_back(self, source: str) -> None:
+        paid_at = self._paid_at.get(source, 0.0) - self._cost_s
+        if paid_at > self._now():
+            self._paid_at[source] = paid_at
+        else:
+            self._paid_at.pop(source, None)
 
     def _forget(self) -> None:
         """Those that owe nothing; else the one that was slowed down longest ago."""

@@ -20,6 +20,7 @@ from paceline.values import dataclass
 from paceline.wire.native.users import ScramKey
 from paceline_node.security.attempts import Attempts
 from paceline_node.security.delegation import Delegations
+from paceline_node.security.password_line import PasswordLine
 from paceline_node.security.principals import Principal, Proof
 from paceline_node.security.scram import REFUSED, Decoys, ScramServer
 from paceline_node.security.sessions import Login, Sessions, TokenView, UserView
@@ -41,7 +42,8 @@ class Answer:
 
 
 class Authenticator:
-    """``find`` gives a user by name, None where there is none. ``mechanisms`` are those offered,
+    """``find`` gives a user by name, None where there is none. ``run_blocking`` is what passwords
+    are looked at in, and nothing else. ``mechanisms`` are those offered,
     ``session_ms`` how long a log-in holds, 0 for good. ``wall_ms``: by which tokens expire.
     ``foreign`` says whose a token is that somebody else has issued; without it there are none."""
 
@@ -65,6 +67,7 @@ class Authenticator:
         self.sessions = Sessions(find)
         self._run_blocking = run_blocking
         self.attempts = attempts
+        self.line = PasswordLine()
         self._decoys = decoys
         self._random = random
         self._wall_ms = wall_ms
@@ -97,7 +100,7 @@ class Authenticator:
             if login.principal.name != name:
                 raise AuthenticationFailed(REFUSED)
             return login
-        async with self.attempts.attempt(source):
+        async with self.line.turn(source), self.attempts.attempt(source):
             user = self._find(name)
             key = None if user is None else next(iter(user.keys), None)
             checked = key or self._decoys.key_of(name, next(iter(SCRAM_HASHES)))

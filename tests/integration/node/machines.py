@@ -21,7 +21,7 @@ from trio.testing import MockClock
 
 from paceline.client.client import connect as connect_by
 from paceline.client.endpoint import Endpoint
-from paceline_node.env import Disk, Host, Network, RealHost
+from paceline_node.env import Disk, Host, Network, RealHost, RunBlocking
 from paceline_node.net.network import RealNetwork
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.memory_disk import MemoryDisk
@@ -61,6 +61,9 @@ class ThreadlessHost(SharedHost):
     async def run_blocking(self, work: Callable[[], T]) -> T:
         await trio.lowlevel.checkpoint()
         return work()
+
+    def apart(self) -> RunBlocking:
+        return self.run_blocking
 
 
 class Machines(Protocol):

@@ -11,7 +11,7 @@ import trio
 from paceline.errors import NotController
 from paceline_node.controller.image import Image
 from paceline_node.controller.metadata_store import MetadataStore
-from paceline_node.env import Disk, Env, Network
+from paceline_node.env import Disk, Env, Network, RunBlocking
 from tests.unit.controller.bench import CLUSTER
 
 T = TypeVar("T")
@@ -41,6 +41,9 @@ class VirtualHost:
 
     async def run_blocking(self, work: Callable[[], T]) -> T:
         return work()
+
+    def apart(self) -> RunBlocking:
+        return self.run_blocking
 
     def exit(self, code: int) -> NoReturn:
         raise SystemExit(code)

@@ -38,7 +38,7 @@ from paceline.wire.segment.framing import encode as encode_pravega
 from paceline_node.app.boot import format_node
 from paceline_node.app.node import Node
 from paceline_node.controller.raft_types import Member
-from paceline_node.env import Env, RealHost
+from paceline_node.env import Env, RealHost, RunBlocking
 from paceline_node.security.principals import Policy
 from paceline_node.settings import load
 from paceline_node.storage.layout import DirectoryMeta
@@ -73,6 +73,9 @@ class Host(RealHost):
     async def run_blocking(self, work: Callable[[], T]) -> T:
         await trio.lowlevel.checkpoint()
         return work()
+
+    def apart(self) -> RunBlocking:
+        return self.run_blocking
 
     def exit(self, code: int) -> NoReturn:
         raise AssertionError(f"the node ended itself with {code}")

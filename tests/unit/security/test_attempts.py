@@ -71,6 +71,18 @@ async def test_many_at_once_stand_in_line_and_most_are_refused(
     assert trio.current_time() - start == pytest.approx(said.count("wrong") - 1)
 
 
+async def test_who_goes_away_while_it_is_looked_at_has_paid(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    it = attempts()
+    for _ in range(4):
+        with trio.move_on_after(0.001):
+            async with it.attempt("a"):
+                assert it.owes_s("a") > 0, "before it is known whether the proof is good"
+                await trio.sleep_forever()
+    assert it.owes_s("a") == pytest.approx(4, abs=0.1)
+
+
 async def test_what_is_remembered_is_bounded(autojump_clock: trio.testing.MockClock) -> None:
     it = attempts()
     for number in range(ADDRESSES_MAX + 10):

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import trio
+import trio.testing
 
 from paceline.errors import AuthenticationFailed
 from paceline.scram import PLAIN, ScramClient
 from paceline.tokens import RANDOM_BYTES, make_token, read_token
 from paceline_node.controller.metadata_records import TokenKey, User
-from paceline_node.security.attempts import Attempts
+from paceline_node.security.attempts import TOO_MANY, Attempts
 from paceline_node.security.authentication import Authenticator
 from paceline_node.security.principals import Proof
-from paceline_node.security.scram import Decoys
+from paceline_node.security.scram import REFUSED, Decoys
 from paceline_node.security.sessions import Login
 from tests.unit.security.test_scram import key_for
 
@@ -28,9 +29,20 @@ class World:
     users: dict[str, User] = field(default_factory=dict)
     wall_ms: int = 1000
     during_check: Callable[[], object] = lambda: None
+    check_s: float = 0.0
+    looked_at: int = 0
+    most_at_once: int = 0
 
     def __post_init__(self) -> None:
+        at_work: list[object] = []
+
         async def run(check: Callable[[], bool]) -> bool:
+            self.looked_at += 1
+            at_work.append(check)
+            self.most_at_once = max(self.most_at_once, len(at_work))
+            if self.check_s:
+                await trio.sleep(self.check_s)
+            at_work.remove(check)
             fits = check()
             self.during_check()
             return fits
@@ -96,6 +108,44 @@ async def test_plain_refuses(message: bytes) -> None:
     world.add("bob")
     with pytest.raises(AuthenticationFailed):
         await world.plain(message)
+
+
+async def test_an_address_has_one_password_looked_at_and_eleven_wrong_ones_at_most(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    world = World()
+    world.add("alice", "wonder")
+    world.check_s = 0.01
+    said: list[str] = []
+
+    async def guess() -> None:
+        with pytest.raises(AuthenticationFailed) as refused:
+            await world.plain(b"\0alice\0guess")
+        said.append(str(refused.value))
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for _ in range(500):
+            nursery.start_soon(guess)
+        await trio.sleep(1)
+        assert (world.looked_at, world.most_at_once) == (11, 1)
+        login = await world.authenticator.password("alice", "wonder", "10.0.0.2")
+        assert login.principal.name == "alice"
+    assert trio.current_time() - began < 25
+    assert said.count(REFUSED) <= 25
+    assert said.count(TOO_MANY) == 500 - said.count(REFUSED)
+
+
+async def test_many_behind_one_address_log_in_at_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    world = World()
+    world.add("alice", "wonder")
+    world.check_s = 0.005
+    async with trio.open_nursery() as nursery:
+        for _ in range(60):
+            nursery.start_soon(world.plain, b"\0alice\0wonder")
+    assert (world.looked_at, world.most_at_once) == (60, 1)
 
 
 async def test_a_password_that_is_changed_while_it_is_checked() -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from paceline.types import TopicId
 from paceline.wire.batch import build_value_batch
-from paceline_node.env import Disk, Env
+from paceline_node.env import Disk, Env, RunBlocking
 from paceline_node.storage import scrubbing
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
@@ -51,6 +51,9 @@ class StillHost:
 
     async def run_blocking(self, work):  # type: ignore[no-untyped-def]
         return work()
+
+    def apart(self) -> RunBlocking:
+        return self.run_blocking
 
     def exit(self, code: int) -> NoReturn:
         raise SystemExit(code)
