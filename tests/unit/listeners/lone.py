@@ -312,6 +312,11 @@ class PravegaClient:
         del self._buffer[: HEADER_BYTES + length]
         return decode_payload(cls, payload)
 
+    async def is_ended_by(self, request: segment.SegmentMessage) -> bool:
+        """Whether the connection is closed upon it, without a word."""
+        await self._stream.send_all(encode_pravega(request))
+        return not await self._stream.receive_some()
+
     async def _fill(self, size: int) -> None:
         while len(self._buffer) < size:
             self._buffer += await self._stream.receive_some()

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
+import pytest
 import trio.testing
 
 from paceline.wire.segment import pravega_messages as pravega
 from paceline.wire.segment.events import frame_events
 from paceline.wire.segment.messages import SegmentMessage
+from paceline_node.client_memory import ClientMemory, Holding
+from paceline_node.listeners.segment.transient_budget import TransientBudget, TransientPart
 from tests.unit.listeners.lone import PravegaClient
 from tests.unit.listeners.world import world
 
@@ -86,3 +89,38 @@ async def test_equal_events_are_both_there(
             merge = pravega.MergeSegments(4, SEGMENT, pieces, "")
             await ask(client, merge, pravega.SegmentsMerged)
         assert await content(client) == event * 2
+
+
+def test_an_address_takes_no_more_than_it_leaves_to_others() -> None:
+    budget, memory = TransientBudget(120), ClientMemory(1 << 30)
+    holdings = [Holding(memory, "segment", f"192.0.2.{at}", print) for at in (1, 1, 2, 3)]
+    greedy, its_other, second, third = (TransientPart(budget, each) for each in holdings)
+    assert greedy.take(40)
+    assert its_other.take(20)
+    assert not greedy.take(1), "half"
+    assert not its_other.take(1)
+    assert second.take(30)
+    assert not second.take(1)
+    assert third.take(15)
+    assert [each.held_bytes for each in holdings] == [40, 20, 30, 15]
+    greedy.give_back(40)
+    assert third.take(20)
+    for part, size in ((its_other, 20), (second, 30), (third, 35)):
+        part.give_back(size)
+    assert (memory.held_bytes, budget.used_bytes, budget._by_address) == (0, 0, {})
+
+
+async def test_who_merges_nothing_ends_alone(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paceline_node.listeners.segment.listener._TRANSIENT_NODE_BYTES", 400)
+    async with world(tmp_path) as node:
+        client = await node.pravega()
+        for writer in (WRITER, OTHER):
+            await place_for_pieces(client, writer)
+        first = pravega.ConditionalBlockEnd(WRITER, 0, 0, bytes(150), 3)
+        await ask(client, first, pravega.DataAppended)
+        assert await client.is_ended_by(pravega.ConditionalBlockEnd(OTHER, 0, 0, bytes(100), 4))
+        again = await node.pravega()
+        await place_for_pieces(again, WRITER)
+        await ask(again, first, pravega.DataAppended)

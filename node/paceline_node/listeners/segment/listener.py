@@ -17,9 +17,9 @@ from paceline_node.env import Env
 from paceline_node.listeners.segment.connection import SegmentConnection
 from paceline_node.listeners.segment.limits import ConnectionLimits, NodeBudget
 from paceline_node.listeners.segment.login import SegmentLogin
-from paceline_node.listeners.segment.pravega_appends import TransientBudget
 from paceline_node.listeners.segment.pravega_connection import PravegaConnection, PravegaServices
 from paceline_node.listeners.segment.pravega_tables import TableRequests
+from paceline_node.listeners.segment.transient_budget import TransientBudget
 from paceline_node.listeners.serving import Client
 from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadlines

@@ -31,6 +31,7 @@ from paceline_node.listeners.segment.appends import LISTENER
 from paceline_node.listeners.segment.errors import NOT_NOW
 from paceline_node.listeners.segment.limits import Inflight
 from paceline_node.listeners.segment.pravega_errors import reply_to
+from paceline_node.listeners.segment.transient_budget import TransientPart
 from paceline_node.services.segments.led_segment import LedSegment, SegmentWriter
 from paceline_node.services.segments.segment_service import OpenSegment, SegmentService
 from paceline_node.services.segments.segment_writers import Turn
@@ -68,25 +69,6 @@ class Transient:
     data: bytearray = field(default_factory=bytearray)
 
 
-class TransientBudget:
-    """Bytes of all transient segments of a node; at most ``limit_bytes``. Nobody waits for room, as
-    nothing but their own writers, who would have to be read, can make any."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self.used_bytes = 0
-
-    def take(self, size: int) -> bool:
-        """Whether there was room for ``size`` more."""
-        if self.used_bytes + size > self._limit_bytes:
-            return False
-        self.used_bytes += size
-        return True
-
-    def give_back(self, size: int) -> None:
-        self.used_bytes -= size
-
-
 class PravegaAppends:
     """``say`` sends a reply; ``end`` closes the connection, which makes real clients set up again.
     ``inflight`` is told what is given to the log, and what of it was committed or given up."""
@@ -94,7 +76,7 @@ class PravegaAppends:
     def __init__(
         self,
         segments: SegmentService,
-        transients: TransientBudget,
+        transients: TransientPart,
         *,
         append_timeout_s: float,
         max_event_bytes: int,
@@ -106,7 +88,7 @@ class PravegaAppends:
     ) -> None:
         self._account = account
         self._segments = segments
-        self._budget = transients
+        self._part = transients
         self._timeout_s = append_timeout_s
         self._max_event_bytes = max_event_bytes
         self._max_appenders = max_appenders
@@ -121,7 +103,7 @@ class PravegaAppends:
         for binding in list(self._bindings.values()):
             self._bury(binding)
         for transient in self._transients.values():
-            self._budget.give_back(len(transient.data))
+            self._part.give_back(len(transient.data))
         self._transients.clear()
 
     # --- setting up -------------------------------------------------------------------------------
@@ -181,7 +163,7 @@ class PravegaAppends:
 
     def _forget_transients(self, writer: UUID) -> None:
         for transient in [each for each in self._transients.values() if each.writer == writer]:
-            self._budget.give_back(len(transient.data))
+            self._part.give_back(len(transient.data))
             del self._transients[transient.name]
 
     # --- appending --------------------------------------------------------------------------------
@@ -307,7 +289,7 @@ class PravegaAppends:
             # A whole Event of this size cannot be stored; real clients give it up at this reply.
             self._say(w.SegmentIsSealed(request.request_id, transient.name))
             return
-        if not self._budget.take(size):
+        if not self._part.take(size):
             self._end()
             return
         transient.data += request.data

@@ -24,9 +24,10 @@ from paceline_node.listeners.segment.concurrent_requests import ConcurrentReques
 from paceline_node.listeners.segment.limits import ConnectionLimits, Inflight, NodeBudget
 from paceline_node.listeners.segment.login import BEFORE_LOGIN_BYTES, SegmentLogin
 from paceline_node.listeners.segment.outbox import SegmentOutbox
-from paceline_node.listeners.segment.pravega_appends import Append, PravegaAppends, TransientBudget
+from paceline_node.listeners.segment.pravega_appends import Append, PravegaAppends
 from paceline_node.listeners.segment.pravega_requests import PravegaRequests, identity_of
 from paceline_node.listeners.segment.pravega_tables import TableRequests
+from paceline_node.listeners.segment.transient_budget import TransientBudget, TransientPart
 from paceline_node.listeners.serving import let_read
 from paceline_node.loop_turns import Turns
 from paceline_node.net.connection_tasks import connection_tasks
@@ -74,7 +75,7 @@ class PravegaConnection:
         self._over = trio.CancelScope()
         self._appends = PravegaAppends(
             services.segments,
-            services.transients,
+            TransientPart(services.transients, client.memory),
             append_timeout_s=limits.times.append_s,
             max_event_bytes=limits.protocol.max_event_bytes,
             max_appenders=limits.protocol.max_appenders,
