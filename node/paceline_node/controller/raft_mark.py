@@ -32,7 +32,6 @@ Earlier versions do not read it::
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from typing import NamedTuple, Self
 
@@ -40,7 +39,7 @@ from paceline.types import NodeId
 from paceline.wire.checksum import crc32c
 from paceline_node.controller.raft_copies import LOST
 from paceline_node.controller.raft_types import HardState, MemberId
-from paceline_node.env import Disk, File
+from paceline_node.env import Disk, File, is_full
 from paceline_node.storage import checkpoint
 from paceline_node.storage.log_file import Salvage
 from paceline_node.storage.obstructing_entries import make_way
@@ -86,7 +85,8 @@ class Promised(NamedTuple):
 
 
 class PromiseMark:
-    """The file. Errors of the disk leave an older mark: who needs the disk meets them himself."""
+    """The file. Writing raises OSError, since a directory is believed to be whole by it. For want of
+    room it does not: then the file is older until the next write."""
 
     def __init__(self, file: File, found: Promised | None, syncs: int = 0) -> None:
         self._file = file
@@ -116,8 +116,7 @@ class PromiseMark:
         """All that is durable now."""
         if promised == self._written:
             return
-        with contextlib.suppress(OSError):
-            self._file.pwrite(_encode(promised), 0)
+        if self._has_written(_encode(promised), 0):
             self._written = promised
 
     def note_syncs(self, syncs: int) -> None:
@@ -125,9 +124,16 @@ class PromiseMark:
         self.syncs = syncs
         body = _SYNCS.pack(syncs)
         content = (body + _CRC.pack(crc32c(body))).ljust(_SLOT_BYTES, b"\0")
-        with contextlib.suppress(OSError):
-            self._file.pwrite(content, _SLOT_BYTES)
-            self._has_news = True
+        self._has_news |= self._has_written(content, _SLOT_BYTES)
+
+    def _has_written(self, content: bytes, position: int) -> bool:
+        try:
+            self._file.pwrite(content, position)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return False
+        return True
 
     def to_ride(self) -> list[File]:
         """The files to add to a sync of the log that starts now: none, or this one."""

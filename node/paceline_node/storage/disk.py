@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import trio
@@ -216,17 +216,20 @@ class RealDisk:
     async def open(self, path: str) -> RealFile:
         # Inline: opening costs a few microseconds on a local disk, a thread hop seventy.
         await trio.lowlevel.checkpoint()
-        return self._file(path, await self._patiently(path, os.O_RDWR))
+        return self._file(path, await self._open_patiently(path, os.O_RDWR))
 
     def _file(self, path: str, descriptor: int) -> RealFile:
         return RealFile(path, self._at(path), descriptor, self._readers, self._descriptors)
 
-    async def _patiently(self, path: str, flags: int) -> int:
+    async def _open_patiently(self, path: str, flags: int) -> int:
+        return await self._patiently(path, partial(self._descriptors.open, self._at(path), flags))
+
+    async def _patiently(self, path: str, get: Callable[[], int]) -> int:
         """A descriptor, waited for as long as there is none."""
         told = False
         while True:
             try:
-                return self._descriptors.open(self._at(path), flags)
+                return get()
             except OSError as error:
                 if not is_short(error):
                     raise
@@ -283,7 +286,7 @@ class RealDisk:
             for file in files:
                 if not isinstance(file, RealFile):
                     raise TypeError(f"{file!r} is not a file of this disk")
-                file.pin()
+                await self._patiently(file.path, file.pin)
                 pinned.append(file)
             descriptors = [file._fd for file in pinned]
             writes = [file.writes for file in pinned]
@@ -299,7 +302,7 @@ class RealDisk:
                 file.unpin()
 
     async def fsync_dir(self, path: str) -> None:
-        descriptor = await self._patiently(path, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = await self._open_patiently(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             await self._syncs.run([partial(os.fsync, descriptor)])
         except OSError as error:

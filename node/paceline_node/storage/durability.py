@@ -203,6 +203,8 @@ class Durability:
         """``file`` was unlinked; its bytes need not reach the disk."""
         gone = raw(file)  # it may have been touched by either name
         self._dirty = [each for each in self._dirty if raw(each) is not gone]
+        for ticket in self._tickets:
+            ticket.files = tuple(each for each in ticket.files if each is not gone)
         self._directory_dirty = True
 
     def shortened(self, file: File) -> None:
@@ -238,6 +240,14 @@ class Durability:
         self._directory_dirty = False
         self._tickets.append(ticket)
         return ticket
+
+    def put_back(self, ticket: SyncTicket) -> None:
+        """The sync that ``ticket`` describes did not begin, or was not waited for: the next one has
+        to cover it all."""
+        self._tickets.remove(ticket)
+        self._dirty[:0] = ticket.files
+        self._closing[:0] = ticket.closing
+        self._directory_dirty |= ticket.directory is not None
 
     def synced(self, ticket: SyncTicket) -> None:
         """The sync that ``ticket`` describes has succeeded."""

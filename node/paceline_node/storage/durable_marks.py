@@ -230,22 +230,23 @@ class DurableMarks:
             self._note(syncs)
 
     def lowered(self) -> None:
-        """A mark fell: write it now, and let it ride in the next sync."""
+        """A mark fell: write it now, and let it ride in the next sync. Where that fails it is
+        written with the next one that rises."""
         self._urgent = True
-        self.flush()
+        with contextlib.suppress(OSError):
+            self.flush()
 
     def flush(self) -> None:
-        """Write what has changed, without syncing it. An error leaves older marks on the disk,
-        which say less and nothing wrong; a disk that fails is noticed by whoever needs it."""
+        """Write what has changed, without syncing it. Raises OSError: then nobody may be told of
+        what is new, for after a kill a log is believed to end where its mark says."""
         if not self._dirty or self._file is None:
             return
-        with contextlib.suppress(OSError):
-            for first, last in _runs(sorted(self._dirty)):
-                low, high = first * _SLOT_BYTES, (last + 1) * _SLOT_BYTES
-                self._file.pwrite(bytes(self._image[low:high]), low)
-            self._dirty.clear()
-            self._written_syncs = self.syncs
         self._unsynced = True
+        for first, last in _runs(sorted(self._dirty)):
+            low, high = first * _SLOT_BYTES, (last + 1) * _SLOT_BYTES
+            self._file.pwrite(bytes(self._image[low:high]), low)
+        self._dirty.clear()
+        self._written_syncs = self.syncs
 
     def to_ride(self, now: float) -> list[File]:
         """The files to add to a group's sync that starts now: none, or this one."""
@@ -262,6 +263,10 @@ class DurableMarks:
     def rode(self) -> None:
         """The sync of the group has succeeded."""
         self._succeeded(self._riding)
+
+    def fell_off(self) -> None:
+        """The sync of the group could not begin: they ride in the next one."""
+        self._unsynced = self._urgent = True
 
     async def sync(self) -> None:
         """Write and sync them outside a group. Raises OSError."""

@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 import trio
 
 from paceline.values import dataclass
-from paceline_node.env import Env
+from paceline_node.env import Env, is_full
 from paceline_node.storage.durability import Marked, SyncTicket
 from paceline_node.storage.durable_marks import DurableMarks
 from paceline_node.storage.log import Log
+from paceline_node.storage.waiting_for_space import when_there_is_room
 
 _REMEMBERED = 256
 SLOW_SYNC_S = 1.0
@@ -105,7 +106,7 @@ class Flusher:
             self._wake = trio.Event()
             if self._waiting and self._linger_s:
                 await trio.sleep(self._linger_s)
-            if self._waiting and not await self._flush():
+            if self._waiting and not await when_there_is_room(self._flush, self._env.waits):
                 return
 
     @property
@@ -129,7 +130,8 @@ class Flusher:
         )
 
     async def _flush(self) -> bool:
-        """One group; False when the disk has failed."""
+        """One group; False when the disk has failed. Raises OSError where there is no room for the
+        marks: nobody was told of anything, and it is to be tried again."""
         group = [(log, log.files_to_sync()) for log in self._waiting if log.failed is None]
         self._waiting = {}
         self._started_at = self._env.now()
@@ -137,8 +139,14 @@ class Flusher:
             await self._sync(group)
             await self._mark(group)
         except OSError as error:
+            if is_full(error):
+                self._put_back(group)
+                raise
             self._fail(error)
             return False
+        except trio.Cancelled:  # while there was no descriptor to sync with
+            self._put_back(group)
+            raise
         finally:
             self._note_duration()
         records = 0
@@ -183,6 +191,14 @@ class Flusher:
         self._marks.flush()
         if self._marks.begins_term:
             await self._marks.sync()
+
+    def _put_back(self, group: Sequence[tuple[Log, SyncTicket]]) -> None:
+        for log, ticket in group:
+            log.put_back(ticket)
+            if log in self._callbacks:
+                self._waiting[log] = None
+        if self._marks is not None:
+            self._marks.fell_off()
 
     def _fail(self, error: OSError) -> None:
         self.error = error

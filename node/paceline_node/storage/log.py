@@ -466,8 +466,13 @@ class Log:
 
     def files_to_sync(self) -> SyncTicket:
         """What the next sync must cover. Hand the ticket back to :meth:`synced` when all of it is
-        on stable storage; after a failed sync call :meth:`fail` instead."""
+        on stable storage, to :meth:`put_back` where the sync was not made; after a failed one call
+        :meth:`fail` instead."""
         return self._durability.draw(self.log_end_offset)
+
+    def put_back(self, ticket: SyncTicket) -> None:
+        """The next sync must cover all of the ticket."""
+        self._durability.put_back(ticket)
 
     def synced(self, ticket: SyncTicket) -> None:
         """A sync of the ticket's files and directory, begun after it was drawn, has succeeded."""

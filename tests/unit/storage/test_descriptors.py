@@ -178,12 +178,18 @@ async def test_a_shortage_of_everything_is_waited_for(tmp_path: Path) -> None:
     disk.close()
 
 
-async def test_a_sync_waits_for_the_descriptor_that_it_needs_itself(tmp_path: Path) -> None:
-    """It has failed then for want of a descriptor, not of a disk, and would end the node."""
+@pytest.mark.parametrize("rests", [False, True])
+async def test_a_sync_waits_for_the_descriptors_that_it_needs(tmp_path: Path, rests: bool) -> None:
+    """One of its own, and that of a file which rests. It has failed then for want of a descriptor,
+    not of a disk, and would end the node."""
     disk = RealDisk(str(tmp_path), reserve=0)
     file = disk.create("a")
-    file.append([b"content"])
-    with limit(1):
+    if rests:
+        assert isinstance(file, RealFile)
+        assert file.rest()
+    else:
+        file.append([b"content"])
+    with limit(2 if rests else 1):
         taken = []
         with suppress(OSError):
             while True:

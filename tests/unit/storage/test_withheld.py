@@ -3,12 +3,14 @@ So what a log has of an epoch that its exact mark does not know counts for nothi
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 import trio
+import trio.testing
 
 from paceline_node.storage.durability import Marked
 from paceline_node.storage.durable_marks import DurableMarks
@@ -152,7 +154,9 @@ async def marked_log(disk: MemoryDisk) -> tuple[Log, DurableMarks]:
     return log, marks
 
 
-async def test_a_failed_sync_of_the_marks_fails_the_disk() -> None:
+@pytest.mark.parametrize("call", ["sync", "write"])
+async def test_a_failed_sync_or_write_of_the_marks_fails_the_disk(call: str) -> None:
+    """After a kill a log would be believed to end where an older mark says."""
     disk = MemoryDisk()
     log, marks = await marked_log(disk)
     failures: list[OSError] = []
@@ -161,9 +165,36 @@ async def test_a_failed_sync_of_the_marks_fails_the_disk() -> None:
     flusher.register(log, lambda log: told.append(log.durable_offset))
     log.append_leader(batch(), 1, 1_000)
     flusher.request(log)
-    disk.fail_next("sync", path="durable.marks")
+    disk.fail_next(call, path="durable.marks")
     with trio.fail_after(5):
         await flusher.run()
     assert (told, len(failures)) == ([], 1)
     assert log.failed is failures[0]
+    log.abandon()
+
+
+async def test_nobody_is_told_while_there_is_no_room_for_the_marks(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disk = MemoryDisk()
+    log, marks = await marked_log(disk)
+    env = env_on(disk)
+    failures: list[OSError] = []
+    told: list[int] = []
+    flusher = Flusher(env, failures.append, marks=marks)
+    flusher.register(log, lambda log: told.append(log.durable_offset))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lambda task_status: flusher.run(task_status=task_status))
+        log.append_leader(batch(), 1, 1_000)
+        flusher.request(log)
+        disk.fail_next("write", path="durable.marks", code=errno.ENOSPC)
+        await trio.sleep(0.5)
+        assert (told, env.waits) == ([], ["waiting for room on the disk: No space left on device"])
+        log.append_leader(batch(), 1, 1_000)
+        flusher.request(log)
+        await trio.sleep(1)
+        assert (told, env.waits, failures) == ([2], [], [])
+        nursery.cancel_scope.cancel()
+    disk.kill()
+    assert (await DurableMarks(disk).open())[KEY].offset == 2
     log.abandon()
