@@ -85,8 +85,8 @@ class Promised(NamedTuple):
 
 
 class PromiseMark:
-    """The file. Writing raises OSError, since a directory is believed to be whole by it. For want of
-    room it does not: then the file is older until the next write."""
+    """The file. Writing raises OSError, since a directory is believed to be whole by it; but for
+    want of room it does not, and the file is older until the next write."""
 
     def __init__(self, file: File, found: Promised | None, syncs: int = 0) -> None:
         self._file = file
