@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
@@ -277,6 +278,32 @@ async def test_what_is_watched_no_more_is_not_made(autojump_clock: MockClock) ->
         browser.leave()
         await browser.ended.wait()
         assert browser.memory.held_bytes == 0
+
+
+async def test_who_does_not_read_is_not_heard(autojump_clock: MockClock) -> None:
+    """Each that is watched no more was a task in the middle of its message, as many as wished."""
+    told = Told()
+    told.documents = {f"/api/{n}": {"n": n} for n in range(200)}
+    async with trio.open_nursery() as nursery:
+        browser = Browser(told, nursery)
+        await browser.say(watch=[])
+        assert "hello" in await browser.next()
+        with trio.move_on_after(10) as heard:
+            for turn in range(100):
+                await browser.say(watch=[f"/api/{turn % 2 * 24 + n}" for n in range(24)])
+                await trio.testing.wait_all_tasks_blocked()
+        assert heard.cancelled_caught, "it is not read any further"
+        assert len(nursery.child_tasks) == 1
+        tasks = {child for task in nursery.child_tasks for child in tasks_below(task)}
+        assert len(tasks) < 60
+        nursery.cancel_scope.cancel()
+
+
+def tasks_below(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
+    for nursery in task.child_nurseries:
+        for child in nursery.child_tasks:
+            yield child
+            yield from tasks_below(child)
 
 
 async def test_who_shows_a_token_is_somebody(autojump_clock: MockClock) -> None:

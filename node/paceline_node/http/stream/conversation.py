@@ -32,6 +32,9 @@ from paceline_node.security.sessions import Login
 
 PATH = "/api/stream"
 _MOST_WATCHED = 24
+_MOST_UNFINISHED = 2 * _MOST_WATCHED
+"""Watched, or in the middle of a message though it is watched no more. A browser that exchanges all
+that it watches needs as many."""
 _PATH_CHARACTERS = 1000
 _MESSAGE_CHARACTERS = 32 * 1024
 _PREFIX = "/api/"
@@ -71,9 +74,9 @@ class Stream:
         async with connection_tasks() as nursery:
             watching = _Watching(socket, caller, self._feeds, principal, nursery)
             try:
-                watching.only(_paths(first))
+                await watching.only(_paths(first))
                 while (said := await socket.receive()) is not None:
-                    watching.only(_paths(_message(said)))
+                    await watching.only(_paths(_message(said)))
             except InvalidRequest as error:
                 refusal = _refusal(error)
             nursery.cancel_scope.cancel("the browser has gone, or makes no sense")
@@ -100,13 +103,16 @@ class _Watching:
         self._nursery = nursery
         self._sending = trio.Lock()
         self._watches: dict[str, _Watch] = {}
+        self._room = trio.Semaphore(_MOST_UNFINISHED)
 
-    def only(self, paths: Sequence[str]) -> None:
-        """Watch these."""
+    async def only(self, paths: Sequence[str]) -> None:
+        """Watch these. Waits while much is unfinished that is watched no more: a browser that does
+        not take its messages is not heard either."""
         for path in [each for each in self._watches if each not in paths]:
             self._watches.pop(path).end()
         for path in paths:
             if path not in self._watches:
+                await self._room.acquire()
                 watch = self._watches[path] = _Watch()
                 self._nursery.start_soon(self._watch, path, watch, name="console")
 
@@ -122,6 +128,7 @@ class _Watching:
                     number = edition.number
         finally:
             kept.give_all()
+            self._room.release()
 
 
 class _Watch:
