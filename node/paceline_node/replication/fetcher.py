@@ -486,8 +486,6 @@ class LeaderFetcher:
                 self._flush_comes = partition.replica.counts_durable
             if outcome is FetchOutcome.TRUNCATED:
                 self._tell_cut(partition, outcome, answer)
-                for lost in partition.log.damaged:  # what had to be read for the cut
-                    partition.suspect(lost.start)
         elif outcome is FetchOutcome.CORRUPT:
             self._suspect(followed)
         elif outcome is FetchOutcome.REFUSED:
@@ -497,8 +495,7 @@ class LeaderFetcher:
             self._owner.behind(partition)
         elif outcome in (FetchOutcome.LACKING, FetchOutcome.LONGER):
             self._rest(followed)
-            is_committed = outcome is FetchOutcome.LACKING
-            self._owner.lacking(partition, answer.log_end_offset, is_committed)
+            self._owner.lacking(partition, answer.log_end_offset, outcome is FetchOutcome.LACKING)
         else:
             self._changed[partition.key] = None
 
@@ -542,6 +539,10 @@ class LeaderFetcher:
             log_end_offset=partition.log_end_offset,
             diverging_epoch=answer.diverging_epoch,
         )
+        for lost in partition.log.damaged:  # what had to be read for the cut
+            partition.suspect(lost.start)
+        if partition.log.state.is_missing:  # nor can it be read again, below the log start
+            partition.suspect(partition.log_start_offset)
 
 
 _PROGRESS = frozenset(

@@ -38,6 +38,7 @@ from paceline_node.net.transport import FilePart
 from paceline_node.peers.auth import Lane
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
+from paceline_node.replication.damage_refusals import was_elected_anyway
 from paceline_node.replication.damage_reports import DamageReports
 from paceline_node.replication.fetch_pace import FetchPace
 from paceline_node.replication.follower import truncation_point
@@ -197,7 +198,7 @@ class Repairs:
             # What was found is known all the same, only not written down.
             scrubbed = None
         damaged = log.damaged if scrubbed is None else scrubbed.damaged
-        if damaged and self._find(partition.key) is partition:
+        if (damaged or log.state.is_missing) and self._find(partition.key) is partition:
             self.report(partition)
         return scrubbed
 
@@ -266,8 +267,10 @@ class Repairs:
             if partition is None:
                 self._standing.forget(key)
                 self._lost.pop(key, None)
-            elif not partition.log.is_damaged or (
-                self._standing.knows(key) and partition.replica.follower is not None
+            elif (
+                not partition.log.is_damaged
+                or (self._standing.knows(key) and partition.replica.follower is not None)
+                or (not partition.log.damaged and self._was_elected_anyway(partition))
             ):
                 await self._repair(partition)
 
@@ -304,6 +307,9 @@ class Repairs:
         self._log.info("replica repaired", partition=str(partition))
         if self._find(partition.key) is partition and partition.replica.follower is not None:
             self._follow(partition)
+
+    def _was_elected_anyway(self, partition: Partition) -> bool:
+        return was_elected_anyway(self._node_id, partition.registration)
 
     def _disk_error(self, log: Log, error: OSError) -> None:
         """The node must end, unless the partition was given up meanwhile: its files are closed and
@@ -422,6 +428,9 @@ class Repairs:
     async def _restore_state(self, partition: Partition) -> None:
         """Get back what the records below this log's start have said. Where its own snapshot would
         lie it is put in place; elsewhere the whole log is fetched anew."""
+        if self._was_elected_anyway(partition):
+            await scrubbing.believe_own(partition.log)
+            return
         beginning = await self._fetch_state(partition)
         state, log = beginning.state, partition.log
         if partition.replica.follower is None:
@@ -453,14 +462,8 @@ class Repairs:
         leader = partition.leader
         if leader in (NO_NODE, self._node_id):
             raise NotLeader(f"{partition}: no other node leads")
-        request = FetchRange(
-            partition.topic_id,
-            partition.partition,
-            partition.leader_epoch,
-            start,
-            end,
-            self._pace.max_bytes,
-        )
+        key, epoch = partition.key, partition.leader_epoch
+        request = FetchRange(*key, epoch, start, end, self._pace.max_bytes)
         asked_at, follower = self._env.now(), partition.replica.follower
         try:
             frame = await self._links.call(

@@ -258,8 +258,8 @@ class Log:
             self._durability.sync_and_close(segment.write_indexes(self._disk))
 
     def take_snapshot(self) -> None:
-        if self.damaged:
-            return  # the table may have been built without what is damaged
+        if self.damaged or not self.state.is_founded:
+            return  # the table may have been built without what is damaged, or was
         end = self.log_end_offset
         epoch = int(self.epochs.epoch_at(end - 1))
         try:
@@ -352,6 +352,7 @@ class Log:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.damaged = damage.above(self.damaged, offset)
+            self._weigh_holes()
         self._remove_oldest()
         if self.state.lacks_anchor(self.oldest_offset, self.oldest_whole_offset, offset):
             self.state.on_due()
@@ -402,11 +403,14 @@ class Log:
         self.drop_snapshots_above(end, spared=spared)
         if spared >= 0:
             return
+        start = self.producers.known_before(end)
         lost = producer_table_truncation.forget_from(
             self.producers, self._files.all, self.damaged, end
         )
         if lost is not None:
             self.note_damage(*lost)
+        if start < end:
+            self._read_around(start)
 
     def drop_snapshots_above(self, offset: int, *, spared: int = -1) -> None:
         with self._failure.ending():
@@ -418,9 +422,33 @@ class Log:
     def note_damage(self, segment: Segment, found: Sequence[tuple[Hole, str]]) -> None:
         """A scan of ``segment`` found these holes, and no others. They are not served from now on;
         :func:`~paceline_node.storage.scrubbing.scrub` also writes them down."""
-        segment.mark_holes([hole for hole, _ in found])
+        holes = [hole for hole, _ in found]
+        readable = [hole for hole in segment.holes if hole not in holes]
+        segment.mark_holes(holes)
         new = [DamagedRange(hole.start, hole.end, reason) for hole, reason in found]
         self.damaged = damage.renewed(self.damaged, segment.base_offset, segment.next_offset, new)
+        if any(self.state.is_deaf_to(hole.end) for hole in readable):
+            self._read_again(segment.base_offset)
+        elif holes and (known_to := self.producers.transactions.known_to) is not None:
+            self._read_around(known_to)
+
+    def _read_again(self, offset: int) -> None:
+        """Let the producers be rebuilt from ``offset`` on (``scrubbing.rebuild_producers``)."""
+        producer_table_truncation.rebuild_from(self.producers, offset)
+        known_to = self.producers.transactions.known_to
+        self._read_around(offset if known_to is None else known_to)
+
+    def _read_around(self, start: int) -> None:
+        """The producers are read from ``start`` on, without what lies in holes."""
+        if self._files.last_hole_end > start:
+            self.state.read_around(start)
+            self._weigh_holes()
+
+    def _weigh_holes(self) -> None:
+        """No hole below the log start is filled any more: where the producers were read around one,
+        what its records have said is lost here (DESIGN 4.13)."""
+        if self.state.is_deaf_to(self._files.given_up_to(self.log_start_offset)):
+            self.state.lose_table()
 
     def seal(self) -> None:
         """Begin a new segment now. Raises StorageFull, StorageError."""
@@ -439,7 +467,7 @@ class Log:
         self.note_damage(repaired, [])
         self.epochs.splice(repaired.base_offset, repaired.next_offset, replaced.epochs.entries)
         self.epochs.truncate_start(self.oldest_offset)
-        producer_table_truncation.rebuild_from(self.producers, repaired.base_offset)
+        self._read_again(repaired.base_offset)
 
     # --- compaction ---------------------------------------------------------------------------
 

@@ -57,13 +57,23 @@ class SegmentFiles:
 
     def whole_from(self, start: int) -> int:
         """From where on nothing is damaged that lies wholly below ``start``."""
-        found = self._segments[0].base_offset
+        return max(self._segments[0].base_offset, self.given_up_to(start))
+
+    def given_up_to(self, start: int) -> int:
+        """The end of the last hole that lies wholly below ``start``; -1: there is none."""
+        found = -1
         for segment in self._segments:
             if segment.base_offset >= start:
                 break
             for hole in segment.holes:
                 found = max(found, hole.end) if hole.end <= start else found
         return found
+
+    @property
+    def last_hole_end(self) -> int:
+        """The end of the last hole; -1: there is none."""
+        ends = (segment.holes[-1].end for segment in reversed(self._segments) if segment.holes)
+        return next(ends, -1)
 
     def add(self, base_offset: int) -> Segment:
         """Begin a new, empty active segment."""

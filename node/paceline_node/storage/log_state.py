@@ -6,7 +6,8 @@ for all records that are gone. Who begins to follow begins at the anchor, with i
 (``replication/state_transfer.py``); so a segment is only removed once a durable snapshot lies at or
 above its end and at or below the log start on disk: there a restart looks for it. A log whose
 records begin above 0 and that has no anchor does not know what the records below have said, and is
-damaged (:attr:`LogState.is_missing`).
+damaged (:attr:`LogState.is_missing`). So is one whose table was read around a hole that lies below
+the log start now: nobody fills it any more.
 
 Snapshots are taken when a segment is sealed, at checkpoints, and when the log is closed. Of a few
 producers one is written at once and synced with the log's next flush. Of many it is frozen, and
@@ -16,6 +17,7 @@ written by :meth:`LogState.write_due`, a little at a time.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -41,7 +43,8 @@ class LogState:
     """``known`` are the offsets of snapshots in the directory, of which those at or below
     ``durable_to`` are on stable storage. ``on_due`` is called when a snapshot waits for
     :meth:`write_due`. ``is_missing``: the log has no anchor, though it begins above 0;
-    ``is_founded``: the table is right all the same, by a later snapshot."""
+    ``is_founded``: the table is right all the same, by a later snapshot. ``read_from``: as
+    :meth:`read_around`."""
 
     def __init__(
         self,
@@ -54,11 +57,13 @@ class LogState:
         durable: bool = True,
         is_missing: bool = False,
         is_founded: bool = True,
+        read_from: float = math.inf,
     ) -> None:
         self.table = table
         self.is_missing = is_missing
         self.is_founded = is_founded
         self.on_due: Callable[[], None] = _nobody
+        self._read_from = read_from
         self._disk = disk
         self._directory = directory
         self._owner = owner
@@ -197,12 +202,26 @@ class LogState:
         self.table.load(state)
         self.is_missing = not is_kept
         self.is_founded = is_kept
+        self._read_from = math.inf
         if is_kept and state.offset > 0:
             self._durable[state.offset] = True
 
     def lose(self) -> None:
         """The anchor turned out to be damaged."""
         self.is_missing = True
+
+    def read_around(self, start: int) -> None:
+        """The table was, or will be, read from the log from ``start`` on, and there are holes."""
+        self._read_from = min(self._read_from, start)
+
+    def is_deaf_to(self, hole_end: int) -> bool:
+        """Whether the table does not know what the records in a hole have said."""
+        return hole_end > self._read_from
+
+    def lose_table(self) -> None:
+        """It was read around a hole that nobody will fill."""
+        self.is_missing = True
+        self.is_founded = False
 
     def anchored(self, state: FrozenTable) -> None:
         """A snapshot of what the records below the log's have said was put on disk."""
@@ -220,6 +239,7 @@ class LogState:
         snapshot = Snapshot(NO_EPOCH, state)
         await producer_file.write(self._disk, self._directory, self._owner, snapshot)
         self.anchored(state)
+        self._read_from = math.inf
 
     async def name_owner(self) -> None:
         """Let the snapshots that name nobody say whose they are; what cannot be read is left as it

@@ -11,7 +11,7 @@ import trio
 from paceline.errors import CorruptMessage, StorageFull
 from paceline.wire.batch_header import HEADER_BYTES, read_header
 from paceline_node.env import Disk, Env
-from paceline_node.storage import compaction_file, damage, epoch_file
+from paceline_node.storage import compaction_file, damage, epoch_file, producer_file
 from paceline_node.storage.durability import Durability
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
@@ -79,9 +79,7 @@ async def _settle(
     if parts.dirty:
         durability.touch_directory()
     if hints.log_start > log.log_end_offset:
-        start = hints.log_start
-        is_kept = log.state.anchor(start, start) is not None
-        log.begin_at(log.producers.freeze(start), is_kept=is_kept)
+        await _begin_at_start(disk, log, hints.log_start)
     log.advance_start(min(hints.log_start, log.log_end_offset))
     log.start_written(hints.log_start)
     log.drop_snapshots_above(log.log_end_offset)
@@ -100,6 +98,17 @@ async def _settle(
         await damage.write(disk, log.path, log.identity.owner, log.damaged)
     await _settle_removals(disk, log)
     await _forget_removed(log)
+
+
+async def _begin_at_start(disk: Disk, log: Log, start: int) -> None:
+    """The log ends below its start: go on there, with what a snapshot there says. The producers of
+    what is left may know less. Raises OSError."""
+    kept = None
+    if log.state.anchor(start, start) == start:
+        with contextlib.suppress(CorruptMessage):
+            kept = await producer_file.read(disk, log.path, start, log.identity.owner)
+    state = log.producers.freeze(start) if kept is None else kept.table
+    log.begin_at(state, is_kept=kept is not None)
 
 
 async def _settle_removals(disk: Disk, log: Log) -> None:

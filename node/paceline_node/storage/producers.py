@@ -355,6 +355,10 @@ class ProducerTable:
             else:
                 self.transactions.open.pop(producer_id, None)
 
+    def take(self, key: ProducerKey, state: State | None) -> None:
+        """Know this of one from elsewhere, not from a batch (None: it is not there)."""
+        self._set(key, state)
+
     def freeze(self, offset: int) -> FrozenTable:
         """The table as it is now, ``offset`` being the log's end."""
         index = self.transactions

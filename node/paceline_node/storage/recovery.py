@@ -123,6 +123,7 @@ class _Recovery:
         self._producers_from = 0
         self._floor: FrozenTable | None = None
         self._is_founded = True
+        self._loaded_at = 0
         self._snapshots = Snapshots(disk, path, owner)
 
     async def run(self) -> Recovered:
@@ -157,6 +158,7 @@ class _Recovery:
                 durable=self._hints.clean,
                 is_missing=self._floor is None,
                 is_founded=self._is_founded,
+                read_from=self._loaded_at if self._found.damaged else math.inf,
             ),
             epochs_on_disk=self._epochs_on_disk,
             compaction=compaction,
@@ -438,7 +440,7 @@ class _Recovery:
         newest = floor if kept is None or kept.table.offset < floor.offset else kept.table
         self._producers.load(newest, floor)
         self._is_founded = kept is not None or self._floor is not None
-        self._producers_from = newest.offset
+        self._producers_from = self._loaded_at = newest.offset
 
     def _replay(self, end: int) -> None:
         """Feed the batches between the snapshot and ``end`` to the table."""
