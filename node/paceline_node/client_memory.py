@@ -29,6 +29,7 @@ FREE_BYTES = 64 * 1024
 _PATIENCE_S = 2.0
 """How long a connection that is over its share waits for others, and how long they may be silent
 meanwhile."""
+_LINE_EVERY_S = 6.0
 _PROGRESS_BYTES = 64 * 1024
 """What a client must send within that time in order not to be silent."""
 
@@ -48,6 +49,7 @@ class ClientMemory:
         self._excepted: Holding | None = None
         self._freed: trio.Event | None = None
         self._log = structlog.get_logger(component="memory")
+        self._logged_at = -_LINE_EVERY_S
 
     @property
     def is_short(self) -> bool:
@@ -177,6 +179,16 @@ class ClientMemory:
         held = most
         self.ended_count += 1
         self._ending_bytes += held.held_bytes
+        self._say_ended(held)
+        held.finish("memory for clients is short, and this connection held most")
+        return True
+
+    def _say_ended(self, held: Holding) -> None:
+        """Not of each: clients may bring it about as often as they like."""
+        now = trio.current_time()
+        if now - self._logged_at < _LINE_EVERY_S:
+            return
+        self._logged_at = now
         self._log.warning(
             "connection ended: memory for clients is short",
             listener=held.listener,
@@ -184,9 +196,8 @@ class ClientMemory:
             held_bytes=held.held_bytes,
             all_bytes=self.held_bytes,
             limit_bytes=self.limit_bytes,
+            ended=self.ended_count,
         )
-        held.finish("memory for clients is short, and this connection held most")
-        return True
 
     def closed(self, held: Holding) -> None:
         """``held`` has given everything back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import trio
+from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding, Portion, source_of
@@ -42,7 +43,7 @@ async def test_what_is_held_is_summed_up_and_given_back() -> None:
     assert crowd.account.held_bytes == 0
 
 
-def test_at_the_limit_the_greediest_of_the_greediest_address_is_ended() -> None:
+async def test_at_the_limit_the_greediest_of_the_greediest_address_is_ended() -> None:
     crowd = Crowd()
     crowd.connection("large", "10.0.0.1", 5 * MIB)
     for number in range(5):
@@ -55,7 +56,7 @@ def test_at_the_limit_the_greediest_of_the_greediest_address_is_ended() -> None:
     assert crowd.ended == ["of many 4"], "what is being ended counts no more"
 
 
-def test_who_has_a_request_at_work_is_not_ended_for_those_who_let_it_wait() -> None:
+async def test_who_has_a_request_at_work_is_not_ended_for_those_who_let_it_wait() -> None:
     """20 whose frames were never whole held less each than what was made of an honest request."""
     crowd = Crowd()
     for number in range(10):
@@ -145,9 +146,18 @@ async def test_new_work_of_much_waits_for_memory_unless_its_address_holds_little
     assert mine.held_bytes == MIB
 
 
-def test_addresses_that_are_one_client_are_one() -> None:
+async def test_addresses_that_are_one_client_are_one() -> None:
     assert source_of("10.1.2.3") == source_of("::ffff:10.1.2.3") == "10.1.2.3"
     assert source_of("2001:db8:1:2:3::4") == source_of("2001:db8:1:2:ffff::1%eth0")
     assert source_of("2001:db8:1:2::1") != source_of("2001:db8:1:3::1")
     assert source_of("::1") == "::1"
     assert source_of("memory") == "memory"
+
+
+async def test_those_that_are_ended_do_not_fill_the_log() -> None:
+    crowd = Crowd()
+    with capture_logs() as lines:
+        for number in range(40):
+            crowd.connection(f"{number}", "10.0.0.1", 17 * MIB).close()
+    assert len(crowd.ended) == 40
+    assert [line["event"] for line in lines] == ["connection ended: memory for clients is short"]

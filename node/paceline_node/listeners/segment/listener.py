@@ -24,6 +24,7 @@ from paceline_node.listeners.serving import Client
 from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.observe.metrics import Metrics
+from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.services.segments.segment_service import SegmentService
 
 _TRANSIENT_NODE_BYTES = 128 * 1024 * 1024
@@ -60,13 +61,14 @@ class SegmentListener:
         }
         self._meters = metrics.requests_by("segment", names)
         self._pravega = PravegaServices(
-            env,
-            turns,
-            segments,
-            tables,
-            self._budget,
-            TransientBudget(_TRANSIENT_NODE_BYTES),
-            self._meters,
+            env=env,
+            turns=turns,
+            segments=segments,
+            tables=tables,
+            budget=self._budget,
+            transients=TransientBudget(_TRANSIENT_NODE_BYTES),
+            meters=self._meters,
+            log=RateLimitedLog(),
         )
 
     @property

@@ -33,6 +33,7 @@ from paceline_node.loop_turns import Turns
 from paceline_node.net.connection_tasks import connection_tasks
 from paceline_node.net.transport import transport_for
 from paceline_node.observe.metrics import RequestMeters
+from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.services.segments.segment_service import SegmentService
 
 _RECEIVE_BYTES = 256 * 1024
@@ -52,6 +53,7 @@ class PravegaServices(NamedTuple):
     budget: NodeBudget
     transients: TransientBudget
     meters: RequestMeters[str]
+    log: RateLimitedLog
 
 
 class PravegaConnection:
@@ -93,6 +95,7 @@ class PravegaConnection:
             appends=self._appends,
             times=limits.times,
             meters=services.meters,
+            log=services.log,
             end=self._over.cancel,
         )
         self._beside = ConcurrentRequests(self._inflight.look_again)

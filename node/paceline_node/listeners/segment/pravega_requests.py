@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-import structlog
-
 from paceline.errors import (
     ErrorCode,
     InvalidRequest,
@@ -37,10 +35,16 @@ from paceline_node.listeners.segment.tail_reads import (
     TailReads,
 )
 from paceline_node.observe.metrics import OK, RequestMeters
+from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.segments.led_segment import LedSegment
 from paceline_node.services.segments.segment_service import SegmentService
 from paceline_node.services.segments.segment_writers import Turn
+
+_TOLD = frozenset({ErrorCode.AUTHORIZATION_FAILED, ErrorCode.INVALID_REQUEST})
+"""What a request to a table is answered with: it will be no better on another connection."""
+_LOGGED_CHARACTERS = 300
+"""Of an error, which may quote as much as a client likes to say."""
 
 
 class PravegaRequests:
@@ -56,6 +60,7 @@ class PravegaRequests:
         appends: PravegaAppends,
         times: RequestTimes,
         meters: RequestMeters[str],
+        log: RateLimitedLog,
         *,
         end: Callable[[], None],
     ) -> None:
@@ -66,6 +71,7 @@ class PravegaRequests:
         self._appends = appends
         self._times = times
         self._meters = meters
+        self._log = log
         self._end = end
         self._tails = TailReads(env, times.read_s)
         self._tables = tables
@@ -89,9 +95,8 @@ class PravegaRequests:
             self._refuse(error, request_id, name)
         except Exception as error:  # noqa: BLE001  one request's bug must not end the appenders
             code = "internal"
-            structlog.get_logger().error(
-                "segment request failed", request=type(request).__name__, exc_info=error
-            )
+            kind = type(request).__name__
+            self._log.error("segment request failed", cause=kind, request=kind, exc_info=error)
             self._outbox.send(
                 w.ErrorMessage(request_id, name, "broker failure", ReplyCode.INTERNAL)
             )
@@ -215,10 +220,15 @@ class PravegaRequests:
         try:
             reply = await self._tables.answer(self._who(), request)
         except PacelineError as error:
-            if error.code is ErrorCode.AUTHORIZATION_FAILED:
+            if error.code in _TOLD:
                 raise
             # Real clients take an error reply to a table request for a bug, and end.
-            structlog.get_logger().info("table request not answered", error=str(error))
+            self._log.info(
+                "table request not answered",
+                cause=error.code.name,
+                request=type(request).__name__,
+                error=str(error)[:_LOGGED_CHARACTERS],
+            )
             self._end()
         else:
             await self._outbox.room()

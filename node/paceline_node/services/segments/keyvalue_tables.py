@@ -89,7 +89,7 @@ class TableService:
         resource = Resource(ResourceKind.TOPIC, _asked_for_as(name))
         self._access.resource(principal, _NEEDED[request.operation], resource)
         if "/" not in name.strip("/") or name.startswith("/"):
-            raise InvalidRequest(f"{name!r}: expected scope/table")
+            raise InvalidRequest(f"{name[:80]!r}: expected scope/table")
         return await self.inside(request, timeout_s=timeout_s)
 
     async def inside(self, request: TableRequest, *, timeout_s: float) -> TableAnswer:
