@@ -339,7 +339,8 @@ class Repairs:
         fetched, epochs, _ = await self._fetch_range(partition, damaged.start, damaged.start)
         if await self._cut(partition, epochs, fetched.log_start_offset):
             return
-        if log.settings.compaction is not None or fetched.removed_to > damaged.start:
+        removed_to = max(fetched.removed_to, log.compaction.removals.removed_to)
+        if log.settings.compaction is not None or removed_to > damaged.start:
             await self._begin_anew(partition)
             return
         if await scrubbing.take_epochs(self._env.disk, log, epochs):

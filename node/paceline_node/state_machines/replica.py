@@ -32,6 +32,7 @@ from paceline.errors import (
 from paceline.wire.batch import build_batch, iter_batches
 from paceline.wire.records import Record, decode_records
 from paceline_node.state_machines.machine import EVERYTHING, Entry, Machine, Scope
+from paceline_node.storage.folding import FoldStart
 
 FOLD_BYTES = 16 * 1024
 """Read and folded in one step: about a millisecond."""
@@ -57,6 +58,13 @@ class StateLog(Protocol):
     def epoch_at(self, offset: int) -> int:
         """The leader epoch in which the record at ``offset`` was written; -1 where that is not
         known."""
+
+    def fold_start(self) -> FoldStart:
+        """What to keep of the log as it is now, for :meth:`leads_on`."""
+
+    def leads_on(self, start: FoldStart, offset: int) -> bool:
+        """Whether what was folded since ``start`` is still what the records below ``offset`` say,
+        and those behind tell all that has happened since."""
 
     def check_serving(self) -> None:
         """Raise a PacelineError unless this node may act as a leader now."""
@@ -100,6 +108,7 @@ class MachineReplica:
         self.phase = Phase.FOLLOWING
         self.applied = log.log_start_offset
         self._applied_epoch = -1
+        self._start = log.fold_start()
         self._load_end = 0
         self._led_epoch = -1
         self._write_count = 0
@@ -136,6 +145,7 @@ class MachineReplica:
         self.machine.reset()
         self.applied = self._log.log_start_offset
         self._applied_epoch = -1
+        self._start = self._log.fold_start()
 
     def step(self) -> bool:
         """Fold the next piece of the log; True when there is more to do at once.
@@ -146,7 +156,7 @@ class MachineReplica:
         if self.phase is Phase.LEADING:
             return False
         log = self._log
-        if self._was_cut:
+        if not self._goes_on:
             self._start_over()
         end = log.log_end_offset if self.phase is Phase.LOADING else log.high_watermark
         data = log.read(self.applied, FOLD_BYTES, end) if self.applied < end else None
@@ -167,13 +177,18 @@ class MachineReplica:
         self._applied_epoch = self._log.epoch_at(self.applied - 1)
 
     @property
-    def _was_cut(self) -> bool:
-        """Whether what was folded last is not in the log any more: behind an unclean election a
-        log is cut below what was committed, and may have grown again since."""
+    def _goes_on(self) -> bool:
+        """Whether the log still leads on from what was folded. Not where what was folded last is
+        gone: behind an unclean election a log is cut below what was committed, and may have grown
+        again since. Nor where others took the records' place, which may be offsets and epochs as
+        before: a replica begins anew because it lacks tombstones, and its new log lacks them, too.
+        """
         log, applied = self._log, self.applied
         if not log.log_start_offset <= applied <= log.log_end_offset:
-            return True
-        return applied > log.log_start_offset and log.epoch_at(applied - 1) != self._applied_epoch
+            return False
+        if applied > log.log_start_offset and log.epoch_at(applied - 1) != self._applied_epoch:
+            return False
+        return log.leads_on(self._start, applied)
 
     @property
     def _is_loaded(self) -> bool:

@@ -31,6 +31,8 @@ from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.replication.pending_produces import ProduceResult
 from paceline_node.state_machines.machine import Deferred, Machine, Scope
 from paceline_node.state_machines.replica import MachineReplica, Phase
+from paceline_node.storage import folding
+from paceline_node.storage.folding import FoldStart
 
 _APPEND_TIMEOUT_S = 30.0
 _RETRY_S = 0.1
@@ -75,6 +77,12 @@ class PartitionLog:
 
     def epoch_at(self, offset: int) -> int:
         return self._partition.log.epochs.epoch_at(offset)
+
+    def fold_start(self) -> FoldStart:
+        return folding.fold_start(self._partition.log)
+
+    def leads_on(self, start: FoldStart, offset: int) -> bool:
+        return folding.leads_on(self._partition.log, start, offset)
 
     def check_serving(self) -> None:
         if not self._session_valid():

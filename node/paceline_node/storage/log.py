@@ -76,6 +76,7 @@ class Log:
         self.closed = False  # by its owner: what fails then is not the disk's fault
         self.mark: Mark = UNMARKED
         self.version = 0  # counts cuts and replacements: compared by who reads beside the log
+        self.generation = 0  # as in ``folding.py``
         self.compaction, self.notes_lock = parts.compaction, checkpoint.new_lock()
         self.log_start_offset = self._written_start = parts.segments[0].base_offset
         self._epochs_written = parts.epochs_on_disk
@@ -339,6 +340,7 @@ class Log:
         self.mark.lower(Marked(offset))
         with self._failure.ending():
             self._files.begin_anew(offset, prepared)
+        self.generation += 1
         self._forget_from(0, spared=offset)
         self.epochs.clear()
         self.state.begun(state, is_kept=is_kept)
@@ -399,6 +401,7 @@ class Log:
         self.epochs.truncate_end(end)
         self.damaged = tuple(each for each in self.damaged if each.start < end)
         if self.compaction.is_cut_at(end):
+            self.generation += 1
             self.compaction = compaction_file.forget(self._disk, self.path, self.compaction)
         self.drop_snapshots_above(end, spared=spared)
         if spared >= 0:
@@ -464,6 +467,7 @@ class Log:
         if old not in self._files.all or old.truncations != replaced.truncations:
             raise LookupError(f"{self.identity}: the damaged segment has changed")
         self._swap([old], repaired, replaced.path)
+        self.generation += 1
         self.note_damage(repaired, [])
         self.epochs.splice(repaired.base_offset, repaired.next_offset, replaced.epochs.entries)
         self.epochs.truncate_start(self.oldest_offset)

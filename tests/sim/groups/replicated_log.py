@@ -14,6 +14,9 @@ from typing import NamedTuple
 
 from paceline.errors import NotEnoughReplicas, NotLeader
 from paceline.wire.batch import read_header, stamp
+from paceline.wire.compacted_batch import bare
+from paceline.wire.records import decode_records
+from paceline_node.storage.folding import FoldStart
 
 MIN_ISR = 2
 
@@ -41,6 +44,8 @@ class NodeLog:
         self.believes_leader = False
         self.leader_epoch = -1
         self.high_watermark = 0
+        self.generation = self.compactions = self.removed_to = 0
+        self.copied = (-1, -1)  # the leader epoch, and the leader's compactions when it began anew
         self.losses = 0
         self.session_valid = True
         self._watches: list[_Watch] = []
@@ -60,6 +65,14 @@ class NodeLog:
     def epoch_at(self, offset: int) -> int:
         found = (each.epoch for each in self.batches if each.base <= offset < each.next)
         return next(found, -1)
+
+    def fold_start(self) -> FoldStart:
+        return FoldStart(self.generation, self.compactions)
+
+    def leads_on(self, start: FoldStart, offset: int) -> bool:
+        if start.generation != self.generation:
+            return False
+        return offset >= self.removed_to or start.cleaned_offset == self.compactions
 
     def check_serving(self) -> None:
         if not self.session_valid:
@@ -116,6 +129,39 @@ class NodeLog:
         self.high_watermark = min(self.high_watermark, end)
         self.batches = [each for each in self.batches if each.next <= end]
 
+    def lacks_deletions(self, leader: NodeLog) -> bool:
+        """Whether tombstones behind its end are gone from the leader's log."""
+        copied = (leader.leader_epoch, leader.compactions)
+        return self.log_end_offset < leader.removed_to and self.copied != copied
+
+    def begin_anew(self, leader: NodeLog) -> None:
+        """Drop everything: what the leader has left of it follows."""
+        self.copied = (leader.leader_epoch, leader.compactions)
+        self.removed_to = max(self.removed_to, leader.removed_to)
+        self.generation += 1
+        self.high_watermark = 0
+        self.batches = []
+
+    def compact(self) -> None:
+        """Leave placeholders of committed batches without the newest value of any key. Tombstones
+        go, too, as if their time had passed."""
+        committed = [each for each in self.batches if each.next <= self.high_watermark]
+        records = [list(decode_records(each.data)) for each in committed]
+        newest = {each.key: (at, each.value) for at, some in enumerate(records) for each in some}
+        kept = {at for at, value in newest.values() if value is not None}
+        while True:  # a batch goes as a whole, so an older value may stay with another key's newest
+            told = {each.key for at in kept for each in records[at]}
+            more = {at for key, (at, _) in newest.items() if key in told} - kept
+            if not more:
+                break
+            kept |= more
+        self.compactions += 1
+        for at, batch in enumerate(committed):
+            if at not in kept and records[at]:
+                self.batches[at] = batch._replace(data=bytes(bare(read_header(batch.data))))
+                if any(each.value is None for each in records[at]):
+                    self.removed_to = max(self.removed_to, batch.next)
+
     def _tell(self) -> None:
         due = [each for each in self._watches if each.offset < self.high_watermark]
         self._watches = [each for each in self._watches if each.offset >= self.high_watermark]
@@ -146,9 +192,12 @@ class ReplicatedLog:
             return
         same = 0
         for ours, theirs in zip(node.batches, leader.batches, strict=False):
-            if ours != theirs:
+            if ours[:3] != theirs[:3]:  # compacted or not
                 break
             same = ours.next
+        if number not in self.isr and node.lacks_deletions(leader):
+            node.begin_anew(leader)
+            return
         if same < node.log_end_offset:
             node.truncate(same)
             return
@@ -172,7 +221,7 @@ class ReplicatedLog:
                 return
             same = 0
             for ours, theirs in zip(node.batches, leader.batches, strict=False):
-                if ours != theirs:
+                if ours[:3] != theirs[:3]:
                     break
                 same = ours.next
             ends.append(same)

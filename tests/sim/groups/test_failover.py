@@ -61,6 +61,14 @@ class KeepsWhatIsTruncated(MachineReplica):
         self.applied = min(self.applied, self._log.high_watermark)
 
 
+class FoldsOn(MachineReplica):
+    """Goes on where tombstones are gone that it has yet to fold, in its log or in another one."""
+
+    def step(self) -> bool:
+        self._start = self._log.fold_start()
+        return super().step()
+
+
 def is_found_out(make: Callable[[int], World]) -> bool:
     """Whether some seed shows that something is wrong."""
     for seed in range(MUTANT_SEEDS):
@@ -77,6 +85,7 @@ def is_found_out(make: Callable[[int], World]) -> bool:
         LeadsTooEarly,
         pytest.param(ReadsCommittedOnly, marks=pytest.mark.slow),
         KeepsWhatIsTruncated,
+        FoldsOn,
     ],
 )
 def test_a_broken_replica_is_found_out(broken: type[MachineReplica]) -> None:

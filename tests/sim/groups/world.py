@@ -387,6 +387,9 @@ class World:
             self.cluster.shrink(self.rng.randrange(3))
             self.deliver()
 
+    def compact(self) -> None:
+        self.cluster.nodes[self.rng.randrange(3)].compact()
+
     def fold(self) -> None:
         self.fold_on(self.rng.randrange(3))
 
@@ -427,6 +430,7 @@ class World:
             (self.unrest, 1),
             (self.reconnect, 3),
             (self.shrink, 1),
+            (self.compact, 2),
         ]
         actions = [action for action, _ in events]
         weights = [weight for _, weight in events]

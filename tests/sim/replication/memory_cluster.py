@@ -21,6 +21,7 @@ from paceline_node.env import Disk, Env
 from paceline_node.replication.compaction_schedule import CompactionSettings
 from paceline_node.replication.manager import ReplicationSettings
 from paceline_node.replication.partition import Partition
+from paceline_node.storage.compaction_file import CLEANED
 from paceline_node.storage.memory_disk import MemoryDisk
 from tests.integration.replication.cluster import SETTINGS, TestCluster, TestNode, batch, produce
 from tests.unit.storage.world import StillHost
@@ -107,9 +108,10 @@ def rot(cluster: MemoryCluster, node: TestNode, offset: int) -> None:
     found = partition.log.locate(offset, 1, partition.log_end_offset)
     assert found is not None
     disk = cluster.disks[node.node_id]
-    content = bytearray(disk.content(found.file.path))
+    path = found.file.path.removesuffix(CLEANED)  # as a compaction has called it since
+    content = bytearray(disk.content(path))
     content[found.position + found.size - 2] ^= 1
-    disk.overwrite(found.file.path, bytes(content))
+    disk.overwrite(path, bytes(content))
 
 
 @contextlib.asynccontextmanager

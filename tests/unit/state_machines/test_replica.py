@@ -147,6 +147,27 @@ def test_what_was_never_committed_is_forgotten() -> None:
     assert three.replicas[0].applied == 1
 
 
+def test_a_log_that_began_anew_is_folded_anew() -> None:
+    """It has the same offsets and epochs, and lacks the tombstone of what was folded."""
+    three = Three()
+    three.machines[0].put(b"gone", b"old")
+    three.machines[0].put(b"k", b"1")
+    three.commit()
+    three.cluster.cut_off(2)
+    three.cluster.shrink(2)
+    three.machines[0].put(b"gone", None)
+    three.machines[0].put(b"k", b"2")
+    three.commit()
+    three.cluster.nodes[0].compact()
+    three.cluster.reconnect(2)
+    three.commit()
+    assert [machine.values for machine in three.machines] == [{b"k": b"2"}] * 3
+    three.elect(2)
+    three.commit()
+    assert three.replicas[2].phase is Phase.LEADING
+    assert three.machines[2].values == {b"k": b"2"}
+
+
 def test_a_deposed_leader_stops_without_being_told() -> None:
     three = Three()
     log = three.cluster.nodes[0]
