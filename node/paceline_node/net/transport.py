@@ -218,13 +218,11 @@ class SocketTransport:
             except OSError as error:
                 if error.errno in _GONE:
                     raise
-                # The file's fault, it seems; reading it tells those whose file it is.
+                sent = 0
+            if sent == 0:  # the file's fault, it seems; reading it tells those whose file it is
                 data = await _read_to_send(part.file, size, position)
                 await self.send((data,))
-                position += len(data)
-                continue
-            if sent == 0:
-                raise ended_early(part.file, position)
+                sent = len(data)
             position += sent
 
 

@@ -34,6 +34,7 @@ from paceline.errors import (
     RemoteProtocolError,
     RequestTimedOut,
     StorageError,
+    StorageFull,
     UnknownTopicId,
 )
 from paceline.types import NO_NODE
@@ -51,6 +52,7 @@ from paceline_node.replication.fetch_pace import FetchPace
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.storage import producer_file, scrubbing
 from paceline_node.storage.log import Log
+from paceline_node.storage.log_file import LogFile, open_file
 from paceline_node.storage.producer_file import IncomingSnapshot
 from paceline_node.storage.producers import FrozenTable
 from paceline_node.storage.scrubbing import Beginning
@@ -242,12 +244,17 @@ class StateTransfers:
                 partition.log.state.lose()
                 self._damaged(partition)
             raise StorageError(f"{partition}: {error}") from None
+        except OSError as error:
+            if not is_full(error):
+                raise
+            raise StorageFull(f"{partition}: {error.strerror}") from None  # asked again soon
 
     async def _read_piece(self, log: Log, offset: int, request: FetchState) -> tuple[int, bytes]:
-        """The size of the snapshot at ``offset``, and a piece of it. Raises CorruptMessage."""
+        """The size of the snapshot at ``offset``, and a piece of it. Raises CorruptMessage
+        where the disk cannot give them, OSError."""
         path = f"{log.path}/{producer_file.name(offset)}"
         try:
-            file = await self._env.disk.open(path)
+            file = LogFile(await open_file(self._env.disk, path))
         except FileNotFoundError:
             raise CorruptMessage(f"{path} is missing") from None
         try:

@@ -45,6 +45,7 @@ from paceline_node.storage import checkpoint, compacted_sizes
 from paceline_node.storage.compacted_sizes import Rewritten
 from paceline_node.storage.file_owner import Owner
 from paceline_node.storage.fingerprint import ForeignLog
+from paceline_node.storage.log_file import LogFile, Unreadable, open_file
 from paceline_node.storage.log_segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -281,12 +282,17 @@ async def _is(disk: Disk, path: str, new: Replacement) -> bool:
     """Whether ``path`` is the replacement's file, whole."""
     if await _size(disk, path) != new.size:
         return False
-    file = await disk.open(path)
+    try:
+        file = LogFile(await open_file(disk, path))
+    except Unreadable:
+        return False
     try:
         crc = 0
         for position in range(0, new.size, _READ_BYTES):
             crc = crc32c(await file.read(_READ_BYTES, position), crc)
         return crc == new.crc
+    except Unreadable:
+        return False
     finally:
         file.close()
 

@@ -6,7 +6,8 @@ which leaves the node ignorant of what it holds (DESIGN 2.2). Every read of a se
 through :class:`LogFile`. It goes on where a read gave less than there is (so the kernel answers one
 that reaches into a bad page), and turns a failure into :class:`Unreadable`, a CorruptMessage that
 all readers know how to live with, and tells the log's owner, who has the segment scrubbed. The
-scrub, and opening, read through :class:`Salvage`: page by page around what cannot be read.
+scrub, and opening, read through :class:`Salvage`: page by page around what cannot be read. A file
+that somebody else has cut has lost the bytes behind its new end.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _UNREADABLE = frozenset(
     if hasattr(errno, name)
 )
 _PAGE = 4096
+_NOWHERE = 1 << 63
 _FILLER = b"\xee"
 """Stands for unreadable bytes: no part of a batch, and not what an unwritten sector holds."""
 
@@ -91,25 +93,26 @@ class LogFile:
             while left := _left(self.raw, data, size, position):
                 data += (more := self.raw.pread(left, position + len(data)))
                 if not more:
-                    break
+                    raise self._judged(_ends(position + len(data)), size, position)
             return data
         except OSError as error:
             if not is_unreadable(error):
                 raise
-            raise self._judged(error, size, position) from error
+            raise self._judged(error.strerror, size, position) from error
 
     async def read(self, size: int, position: int) -> bytes:
         try:
             data = await self.raw.read(size, position)
             while left := _left(self.raw, data, size, position):
                 data += (more := await self.raw.read(left, position + len(data)))
-                if not more:
-                    break
+                # The log itself may have been cut there meanwhile.
+                if not more and _left(self.raw, data, size, position):
+                    raise self._judged(_ends(position + len(data)), size, position)
             return data
         except OSError as error:
             if not is_unreadable(error):
                 raise
-            raise self._judged(error, size, position) from error
+            raise self._judged(error.strerror, size, position) from error
 
     def truncate(self, size: int) -> None:
         self.raw.truncate(size)
@@ -120,9 +123,9 @@ class LogFile:
     def close(self) -> None:
         self.raw.close()
 
-    def _judged(self, error: OSError, size: int, position: int) -> Unreadable:
+    def _judged(self, reason: str | None, size: int, position: int) -> Unreadable:
         text = f"{self.path}: bytes {position}..{position + size - 1} cannot be read"
-        found = Unreadable(f"{text} ({error.strerror})")
+        found = Unreadable(f"{text} ({reason})")
         if self.on_unreadable is not None:
             self.on_unreadable(found)
         return found
@@ -130,11 +133,15 @@ class LogFile:
 
 def _left(file: File, data: bytes, size: int, position: int) -> int:
     """Bytes that a read has still to give. One that comes upon a bad page in its middle gives what
-    lies before it and fails nowhere; taken for the end of the file, that would look like a file
-    which somebody cut. One that was cut while it was read, before where that began, has none."""
+    lies before it and fails nowhere; only the next one tells. A handle knows how long its file is:
+    one that was cut by its log while it was read, before where that began, has none left."""
     if len(data) >= size:
         return 0
     return max(0, min(position + size, file.size()) - position - len(data))
+
+
+def _ends(position: int) -> str:
+    return f"the file ends at byte {position}"
 
 
 def raw(file: File) -> File:
@@ -150,6 +157,7 @@ class Salvage:
         self._file = raw(file)
         self._lost: dict[int, str] = {}
         self._reason = ""
+        self._ends_at = _NOWHERE
 
     @property
     def path(self) -> str:
@@ -179,8 +187,9 @@ class Salvage:
             data = await self._file.read(size, position)
             while left := _left(self._file, data, size, position):
                 data += (more := await self._file.read(left, position + len(data)))
-                if not more:
-                    break
+                if not more and (left := _left(self._file, data, size, position)):
+                    self._ends_at = min(self._ends_at, position + len(data))
+                    data += _FILLER * left
             return data
         except OSError as error:
             if not is_unreadable(error):
@@ -193,4 +202,6 @@ class Salvage:
         for page, reason in self._lost.items():
             if page * _PAGE < end and start < (page + 1) * _PAGE:
                 return f"cannot be read ({reason})"
+        if self._ends_at < end:
+            return f"cannot be read ({_ends(self._ends_at)})"
         return None

@@ -26,6 +26,7 @@ from paceline.types import NO_EPOCH
 from paceline_node.env import Disk, File
 from paceline_node.storage import producer_file
 from paceline_node.storage.file_owner import Owner
+from paceline_node.storage.log_file import Unreadable, open_file
 from paceline_node.storage.producer_file import Snapshot
 from paceline_node.storage.producers import FrozenTable, ProducerTable
 
@@ -178,8 +179,8 @@ class LogState:
     async def _make_sure(self, offset: int) -> None:
         """Sync a snapshot of which nobody knows whether it was."""
         try:
-            file = await self._disk.open(self._path(offset))
-        except FileNotFoundError:
+            file = await open_file(self._disk, self._path(offset))
+        except (FileNotFoundError, Unreadable):
             self._durable.pop(offset, None)
             return
         try:

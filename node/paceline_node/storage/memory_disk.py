@@ -49,20 +49,21 @@ class MemoryFile:
         self._path = path
         self.node = node
         self._life = disk.life
+        self._size = len(node.content)
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<MemoryFile {self._path} {len(self.node.content)} bytes>"
+        return f"<MemoryFile {self._path} {self._size} bytes>"
 
     @property
     def path(self) -> str:
         return self._path
 
     def size(self) -> int:
-        return len(self.node.content)
+        return self._size
 
     def append(self, chunks: Sequence[Bytes]) -> int:
-        position = len(self.node.content)
+        position = self._size
         self._write(chunks, position)
         return position
 
@@ -89,6 +90,7 @@ class MemoryFile:
         self._disk.raise_fault("truncate", self._path)
         self._disk.charge(max(0, size - len(self.node.content)), self._path)
         self.node.truncate(size)
+        self._size = size
 
     def fileno(self) -> int | None:
         self.check()
@@ -118,6 +120,7 @@ class MemoryFile:
         end = position + sum(len(chunk) for chunk in chunks)
         self._disk.charge(max(0, end - len(self.node.content)), self._path)
         self.node.write(chunks, position)
+        self._size = max(self._size, end)
 
 
 class MemoryDisk:

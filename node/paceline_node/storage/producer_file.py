@@ -35,6 +35,7 @@ from paceline.wire.batch_header import verify
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
 from paceline_node.storage.file_owner import Owner
+from paceline_node.storage.log_file import LogFile, is_unreadable, open_file
 from paceline_node.storage.log_segment import Boundary, Segment
 from paceline_node.storage.obstructing_entries import make_way
 from paceline_node.storage.producer_state import (
@@ -148,7 +149,7 @@ async def read(
     where it is not of ``owner`` (None: whoever has it)."""
     path = f"{directory}/{name(offset)}"
     try:
-        file = await disk.open(path)
+        file = await open_file(disk, path)
     except FileNotFoundError:
         return None
     try:
@@ -157,7 +158,10 @@ async def read(
             owner.check(snapshot.named)
     except CorruptMessage as error:
         raise CorruptMessage(f"{path}: {error}") from None
-    except OSError as error:  # no other file depends on this one: as bad as if it were rotten
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+        # No other file depends on this one: as bad as if it were rotten.
         raise CorruptMessage(f"{path}: {error.strerror}") from None
     finally:
         file.close()
@@ -232,7 +236,7 @@ class IncomingSnapshot:
         """All of it is here: check it and make it durable under its name. Raises CorruptMessage,
         OSError."""
         assert self._file is not None, "the snapshot was finished or abandoned"
-        found = await read_file(self._file)
+        found = await read_file(LogFile(self._file))
         if found.table.offset not in (self._offset, -1):
             raise CorruptMessage(f"{self._path}: it was taken at offset {found.table.offset}")
         found = replace(found, table=_at(found.table, self._offset))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
 import msgpack
 import pytest
+import structlog.testing
 import trio
 import trio.testing
 
@@ -173,6 +176,49 @@ async def test_a_lost_state_is_fetched_from_a_peer(
         again = await produce(successor, batch(b"v" * 200, producer=(7, 0, 19)))
         assert again.duplicate
         assert successor.log.state_offset is not None
+
+
+async def needs_the_anchor_of(cluster: MemoryCluster, number: int) -> str:
+    """The only replica that has nothing is to begin with the anchor of the node that leads; the
+    path of that."""
+    await cluster.create_topic("t", **SETTINGS)
+    leader = await leads(cluster, number)
+    for start in range(-1, 4):
+        await append_run(leader, start, 700)
+    leader = await give_up_all(cluster)
+    await cluster.kill(2)
+    cluster.disks[2].wipe()
+    offset = leader.log.state_offset
+    assert offset
+    return f"{leader.log.path}/{producer_file.name(offset)}"
+
+
+async def test_a_leader_whose_state_cannot_be_read_gives_way(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Whoever had nothing asked for it for ever, and nobody said why."""
+    async with memory_cluster() as cluster:
+        path = await needs_the_anchor_of(cluster, 0)
+        cluster.disks[0].make_unreadable(path, 10, 11)
+        with structlog.testing.capture_logs() as logs:
+            await joins(cluster, 2)
+        (told,) = (each for each in logs if each["event"] == "state is damaged")
+        assert "cannot be read (Input/output error)" in told["reason"]
+        await cluster.wait(lambda: not cluster.registration("t").damaged)
+        assert not cluster.nodes[0].failures
+
+
+async def test_a_leader_short_of_descriptors_has_lost_no_state(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with memory_cluster() as cluster:
+        path = await needs_the_anchor_of(cluster, 0)
+        cluster.disks[0].fail_next("open", code=errno.EMFILE, path=path)
+        with structlog.testing.capture_logs() as logs:
+            await joins(cluster, 2)
+        assert not cluster.disks[0].will_fail("open")
+        assert not any(each["log_level"] == "error" for each in logs)
+        assert cluster.registration("t").leader == 0
 
 
 async def test_who_comes_later_begins_inside_a_batch_too(

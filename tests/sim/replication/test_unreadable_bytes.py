@@ -1,6 +1,6 @@
-"""Bytes that the disk cannot give (EIO on a read) are damage of a range: told, repaired from
-another replica, and led by somebody else meanwhile. The node goes on; only failed writes and syncs
-end it."""
+"""Bytes that the disk cannot give (EIO on a read, or a file that was cut) are damage of a range:
+told, repaired from another replica, and led by somebody else meanwhile. The node goes on; only
+failed writes and syncs end it."""
 
 from __future__ import annotations
 
@@ -92,6 +92,45 @@ async def test_a_scrub_finds_them_and_the_node_goes_on(
             await is_whole(cluster)
         (told,) = (each for each in logs if each["event"] == "replica is damaged")
         assert "cannot be read (Input/output error)" in str(told["ranges"])
+
+
+def cut_file(cluster: MemoryCluster, node: TestNode, offset: int) -> None:
+    """Somebody cuts a file of the node inside the batch at ``offset``."""
+    log = node.partition("t").log
+    log.seal()
+    found = log.locate(offset, 1, log.log_end_offset)
+    assert found is not None
+    disk, path = cluster.disks[node.node_id], found.file.path
+    disk.overwrite(path, disk.content(path)[: found.position + 100])
+
+
+@pytest.mark.parametrize("offset", [pytest.param(0, marks=pytest.mark.slow), 5, END - 1])
+async def test_a_scrub_finds_a_file_cut_short_and_the_node_goes_on(
+    offset: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with memory_cluster() as cluster:
+        await written(cluster)
+        node = cluster.follower()
+        cut_file(cluster, node, offset)
+        with structlog.testing.capture_logs() as logs:
+            await node.manager.repairs.scrub_round()
+            await is_whole(cluster)
+        (told,) = (each for each in logs if each["event"] == "replica is damaged")
+        assert f"..{END - 1}: cannot be read (the file ends at byte" in str(told["ranges"])
+
+
+async def test_a_reader_of_a_file_cut_short_makes_the_leader_give_way(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with memory_cluster() as cluster:
+        node = await written(cluster)
+        cut_file(cluster, node, 5)
+        found = node.partition("t").read(5, 1).slice
+        assert found is not None
+        with pytest.raises(CorruptMessage, match="the file ends at byte"):
+            found.read()
+        await cluster.wait(lambda: cluster.registration("t").leader not in (-1, node.node_id))
+        await is_whole(cluster)
 
 
 async def test_the_round_finds_them_in_the_segment_that_is_written_to(

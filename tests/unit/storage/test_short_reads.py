@@ -13,7 +13,7 @@ from paceline_node.storage import disk as real
 from paceline_node.storage import epoch_file
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.log import Log
-from paceline_node.storage.log_file import LogFile, Salvage
+from paceline_node.storage.log_file import LogFile, Salvage, Unreadable
 from paceline_node.storage.memory_disk import MemoryDisk
 from paceline_node.storage.scrubbing import scrub
 from tests.unit.storage.test_recovery import ONE_FILE
@@ -60,6 +60,34 @@ async def test_a_file_that_was_cut_before_the_place_to_read_has_nothing_there(
     assert file.pread(10, 50) == await file.read(10, 50) == b""
     assert await Salvage(file).read(10, 50) == b""
     file.close()
+    disk.close()
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+async def test_a_file_that_somebody_else_cut_has_lost_what_it_held(
+    in_memory: bool, tmp_path: Path
+) -> None:
+    """The next scrub ended the node, as one whose disk has failed."""
+    disk = MemoryDisk() if in_memory else RealDisk(str(tmp_path))
+    log = await new_log(disk, ONE_FILE)
+    for _ in range(20):
+        log.append_leader(batch(3), 0, 1_000)
+    log.seal()
+    segment, size = log.segments[0], log.segments[0].size
+    if isinstance(disk, MemoryDisk):
+        disk.overwrite(segment.path(), disk.content(segment.path())[: size // 2])
+    else:
+        os.truncate(tmp_path / segment.path(), size // 2)
+    told: list[int] = []
+    log.watch_reads(lambda base, error: told.append(base))
+    with pytest.raises(Unreadable, match=f"the file ends at byte {size // 2}"):
+        await segment.file.read(size, 0)
+    assert told == [0]
+    await scrub(disk, log, 0)
+    (damaged,) = log.damaged
+    assert (damaged.start, damaged.end) == (30, 60)
+    assert damaged.reason == f"cannot be read (the file ends at byte {size // 2})"
+    log.abandon()
     disk.close()
 
 
