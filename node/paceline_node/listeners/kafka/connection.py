@@ -232,7 +232,8 @@ class KafkaConnection:
         if self._is_spoken_to:
             raise RemoteProtocolError("a request after Register")
         self._share.give_all()
-        await self._shared.coordinator.serve(transport, self._share, asked, self._client)
+        with trio.move_on_at(self._login.ends_at):  # nothing is repeated on a consumer's channel
+            await self._shared.coordinator.serve(transport, self._share, asked, self._client)
 
     # --- everything else --------------------------------------------------------------------------
 

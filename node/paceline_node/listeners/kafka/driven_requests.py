@@ -147,6 +147,11 @@ class CoordinatorRequests:
 
         def answered(channel: ConsumerChannel, error: int, body: PositionsResponse | None) -> None:
             assert group is not None, "nobody is asked who has not registered"
+            try:
+                self._opened(request, client)  # it may have been allowed to no more since
+            except AuthorizationFailed:
+                channel.end()
+                return
             group.answered(request.consumer_id, channel, error, body)
 
         channel = ConsumerChannel(

@@ -39,7 +39,8 @@ class KafkaLogin:
         self.client = client
         self._authenticator = authenticator
         self._due = trio.current_time() + LOGIN_S
-        self._ends_at = float("inf")
+        self.ends_at = float("inf")
+        """Until when nothing else need be shown."""
         self._mechanism = ""
         self._exchange: Exchange | None = None
         self._session: Session | None = None
@@ -70,7 +71,7 @@ class KafkaLogin:
             raise RemoteProtocolError(f"API {key} before the log-in that this listener wants")
         if self._exchange is not None:
             raise RemoteProtocolError(f"API {key} within a log-in")
-        if trio.current_time() >= self._ends_at:
+        if trio.current_time() >= self.ends_at:
             raise RemoteProtocolError("the log-in has expired, and was not repeated")
 
     async def answer(self, request: Struct, version: int) -> Struct:
@@ -135,7 +136,7 @@ class KafkaLogin:
         self._exchange, self.expects_raw = None, False
         self.client = replace(self.client, principal=login.principal)
         lifetime_s = login.lifetime_ms / 1000 or float("inf")
-        self._ends_at = trio.current_time() + lifetime_s
+        self.ends_at = trio.current_time() + lifetime_s
         return answer
 
     def close(self) -> None:
