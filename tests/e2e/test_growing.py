@@ -80,6 +80,7 @@ class KafkaLoad:
         return self._count
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_cluster_grows_and_shrinks_under_load(
     make_cluster: Callable[..., Cluster], tmp_path: Path
