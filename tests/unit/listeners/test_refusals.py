@@ -101,6 +101,8 @@ VALUES = {
     "acks": -1,
     "count": 9,
     "max_wait_ms": 0,
+    "entity_type": "user",
+    "match_type": 2,
 }
 """What a field must hold for its request to be one; FETCH waits for nothing."""
 
@@ -124,6 +126,8 @@ def _value(hint: Any) -> Any:
         hint = next(each for each in get_args(hint) if each is not type(None))
     if hint is str:
         return NAME
+    if hint is float:
+        return 1.0
     if get_origin(hint) is tuple:
         inner = get_args(hint)[0]
         if isinstance(inner, type) and issubclass(inner, Struct):
