@@ -305,7 +305,7 @@ def _services(plane: DataPlane, others: dict[str, object]) -> Any:
     """As ``BrokerServices``; what is not named is absent."""
     names = (
         *("topics", "groups", "status", "transactions", "authorized", "producer_ids", "users"),
-        *("transaction_offsets", "acls", "corruption_reports"),
+        *("transaction_offsets", "acls", "corruption_reports", "quotas"),
     )
     return SimpleNamespace(
         produce=plane.produce,

@@ -4,7 +4,7 @@ import pytest
 
 from paceline.types import NodeId
 from paceline.wire.message import Message
-from paceline.wire.native import acls, admin, users
+from paceline.wire.native import acls, admin, quotas, users
 from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
 from paceline_node.controller.client import EXCHANGES
 from paceline_node.security.principals import CLUSTER, Operation, Resource, ResourceKind
@@ -15,7 +15,7 @@ ADMINISTER = (Operation.ADMINISTER, CLUSTER)
 
 
 def test_every_administrative_request_says_what_it_needs() -> None:
-    modules = {acls.__name__, admin.__name__, users.__name__}
+    modules = {each.__name__ for each in (acls, admin, quotas, users)}
     asked = {each.request for each in EXCHANGES if each.request.__module__ in modules}
     assert set(PERMISSIONS) == asked | {CreateSegmentRequest, DeleteSegmentRequest}
 
