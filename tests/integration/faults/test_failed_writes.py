@@ -80,7 +80,7 @@ async def _is_well(nodes: FaultyCluster, number: int) -> bool:
 async def _refused(nodes: FaultyCluster, number: int) -> bool:
     paths = nodes.disks[number].refused_writes
     return any(path.startswith("metadata/") for path in paths) and any(
-        path.endswith(".ckpt.tmp") for path in paths
+        path.endswith(".ckpt.tmp") or path == "durable.marks" for path in paths
     )
 
 
