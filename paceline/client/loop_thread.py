@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import trio
 
-from paceline.errors import Closed, PacelineError
+from paceline.errors import Closed
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -32,11 +32,16 @@ class _Runner:
         self.token: trio.lowlevel.TrioToken | None = None
         self.nursery: trio.Nursery | None = None
         self.stop = trio.Event()
+        self.error: BaseException | None = None
+        """What ended the loop, where that was no call of :meth:`end`."""
         self.thread = threading.Thread(target=self._run, name="paceline-client", daemon=True)
 
     def _run(self) -> None:
         try:
             trio.run(self._main)
+        except BaseException as error:
+            self.error = error
+            raise
         finally:
             self.ready.set()
 
@@ -67,7 +72,7 @@ class Held(Generic[T]):
         self.leave = trio.Event()
         self.left = trio.Event()
         self.is_abandoned = False
-        self.error: PacelineError | None = None
+        self.error: Exception | None = None
         self._loop = loop
         self._closed = False
 
@@ -109,7 +114,8 @@ class LoopThread:
         with contextlib.suppress(trio.RunFinishedError, trio.Cancelled):
             trio.from_thread.run(run, trio_token=token)
         if not results:
-            raise Closed("the client was closed")
+            self._runner.thread.join(JOIN_S)
+            raise Closed("the client was closed") from self._runner.error
         return results[0]
 
     def call_sync(self, work: Callable[[], R]) -> R:
@@ -143,18 +149,17 @@ async def _hold(
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    is_open = False
     try:
         async with manager as held.value:
-            is_open = True
             task_status.started()
             await held.leave.wait()
             if held.is_abandoned:
                 raise _Abandoned
     except _Abandoned:
         return
-    except PacelineError as error:
-        if not is_open:
+    except Exception as error:
+        # Before that it ends the loop: nobody may wait for what no longer runs.
+        if not held.leave.is_set():
             raise
         held.error = error
     finally:

@@ -6,6 +6,7 @@ import contextlib
 import random
 import secrets
 import shutil
+import traceback
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import field
@@ -89,6 +90,8 @@ class InProcessNodes:
         self._nursery = nursery
         self._plan = plan
         self._policy = policy
+        self.crashes: list[ExceptionGroup[Exception]] = []
+        """What ended a node that is no failure it knows of."""
         self._lives: dict[int, _Life] = {}
         self._cluster_id = uuid.uuid4()
         peers = {node: (ports.HOST, chosen["peer"]) for node, chosen in plan.items()}
@@ -177,6 +180,10 @@ class InProcessNodes:
             life.how = "was killed" if life.scope.cancelled_caught else "stopped in order"
         except* _Ended as group:
             life.how = f"ended with exit code {_code(group)}"
+        except* Exception as group:  # noqa: BLE001  raised at the end
+            # As in a process of its own, the others go on; the test fails when it is over.
+            life.how = "crashed\n" + "".join(traceback.format_exception(group))
+            self.crashes.append(group)
         finally:
             life.ended.set()
 
@@ -211,6 +218,7 @@ class InProcessNodes:
         return f"node {node} " + ("was never started" if life is None else life.how)
 
     async def close(self) -> None:
+        """Stop all nodes in order, those that do not within CLOSE_S at once."""
         for life in self._lives.values():
             life.node.stop_with_cluster()
             life.node.stop()
@@ -254,6 +262,8 @@ async def in_process(
                 await nodes.close()
             for page in nodes.pages.values():
                 page.close()
+    if nodes.crashes:
+        raise ExceptionGroup("nodes of this cluster crashed", nodes.crashes)
 
 
 def _code(group: BaseExceptionGroup[_Ended]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import traceback
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -117,8 +118,18 @@ def pytest_runtest_makereport(
     if _shows_it(call):
         _shorten_summary(report)
     else:
-        report.sections.append((_DUMP_TITLE, cluster.dump()))
+        report.sections.append((_DUMP_TITLE, _dump(cluster)))
     return report
+
+
+def _dump(cluster: BlockingPaceline) -> str:
+    """The state of a cluster, or why it is not to be had: the test's own failure is still told."""
+    from paceline.errors import PacelineError
+
+    try:
+        return cluster.dump()
+    except PacelineError as error:
+        return "".join(traceback.format_exception(error))
 
 
 def _shorten_summary(report: pytest.TestReport) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +13,11 @@ import trio
 from confluent_kafka.admin import AdminClient
 
 from paceline.client import ProducerSettings
+from paceline.client.single_error_nursery import open_scope
 from paceline.errors import ConfigurationError, NotEnoughReplicas, StorageFull
 from paceline.types import TopicPartition
-from paceline_cluster.testing import BlockingPaceline, Paceline, Unsupported
+from paceline_cluster.testing import BlockingPaceline, Paceline, Unsupported, running_cluster
+from paceline_node.app.node import Node
 
 if TYPE_CHECKING:
     from paceline.client import Client
@@ -110,6 +114,40 @@ def test_a_failing_disk_ends_its_node_alone(paceline: BlockingPaceline) -> None:
     paceline.restart(broken)
     paceline.wait_until_healthy()
     assert _values(paceline, "orders", 2) == [b"a", b"b"]
+
+
+def test_a_crash_of_a_node_leaves_the_others_and_is_told_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No failure that a node knows of: a bug. It must not look like a cluster that was closed."""
+    run = Node.run
+    tokens: list[trio.lowlevel.TrioToken] = []
+    crash = trio.Event()
+
+    async def run_until_told_to_crash(self: Node) -> None:
+        is_first = not tokens
+        tokens.append(trio.lowlevel.current_trio_token())
+        async with open_scope() as nursery:
+            nursery.start_soon(run, self)
+            if not is_first:
+                await trio.sleep_forever()
+            await crash.wait()
+            raise RuntimeError("out of tea")
+
+    monkeypatch.setattr(Node, "run", run_until_told_to_crash)
+    (tmp_path / "cluster").mkdir()
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(running_cluster(tmp_path / "cluster"))
+        cluster.create_topic("orders")
+        tokens[0].run_sync_soon(crash.set)
+        [crashed] = {0, 1, 2} - set(cluster.wait_for_isr("orders", count=2))
+        with cluster.connect() as client, client.producer() as producer:
+            producer.send("orders", b"x")
+        assert f"node {crashed} crashed" in cluster.dump()
+        assert "out of tea" in cluster.dump()
+        with pytest.raises(ExceptionGroup, match="nodes of this cluster crashed") as told:
+            stack.close()
+    assert told.group_contains(RuntimeError, match="out of tea")
 
 
 def test_what_cannot_be_in_one_process_is_said(paceline: BlockingPaceline) -> None:
