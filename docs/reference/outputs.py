@@ -455,7 +455,7 @@ Offsets named `..._end_offset` and `high_watermark` are exclusive: the next one.
 milliseconds since 1970 unless the name says otherwise. A `leader` of -1 means that there is none,
 an offset or size of -1 that nobody says it. `stale` says why what is told of a topic may be out of
 date; `source` of a setting is `topic`, `node` (with numbers where nodes differ) or `default`.
-`?` marks what may be null. Keys, values and names of headers are text where they are UTF-8, and
+`configs` and `settings` of a topic are null to who may not see them. `?` marks what else may be null. Keys, values and names of headers are text where they are UTF-8, and
 else `{"base64": "..."}`; `produce --json` takes the lines that `consume --output json` prints.
 """
 _FAILURES = """

@@ -1,6 +1,6 @@
 """Shapes of JSON documents, and whether a value is of one.
 
-A shape is a word (a kind of value, ``?`` behind those that may be null), a list of one shape, an
+A shape is a word (a kind of value, or ``null``; ``?`` behind those that may be null), a list of one shape, an
 object, an object of the one key ``*`` (any names), or a tuple of alternatives.
 """
 
@@ -28,6 +28,7 @@ _WORDS: Mapping[str, Callable[[object], bool]] = {
     "number": _is(int, float),
     "flag": _is(bool),
     "bytes": _is_bytes,
+    "null": lambda value: value is None,
     "anything": lambda value: True,
 }
 

@@ -10,8 +10,8 @@ _TOPIC: Shape = {
     "name": "text",
     "topic_id": "text",
     "kind": "text",
-    "configs": {"*": "text"},
-    "settings": [{"name": "text", "value": "text", "source": "text"}],
+    "configs": ("null", {"*": "text"}),
+    "settings": ("null", [{"name": "text", "value": "text", "source": "text"}]),
     "stale": "text?",
     "partitions": [
         {
@@ -85,7 +85,7 @@ TOPICS: Mapping[str, Shape] = {
     "topic alter": {
         "name": "text",
         "changes": [{"name": "text", "before": "text?", "after": "text?", "source": "text?"}],
-        "configs": {"*": "text"},
+        "configs": ("null", {"*": "text"}),
     },
     "topic add-partitions": {"name": "text", "partitions": "integer"},
     "topic trim": {

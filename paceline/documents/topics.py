@@ -60,10 +60,7 @@ def topic_document(found: TopicDescription, *, has_controller: bool) -> dict[str
         "topic_id": str(found.topic_id),
         "kind": found.kind,
         "configs": configs_of(found),
-        "settings": [
-            {"name": each.name, "value": each.value, "source": each.source}
-            for each in found.settings
-        ],
+        "settings": _settings_of(found),
         "stale": stale(found.partitions, has_controller=has_controller),
     }
 
@@ -73,11 +70,19 @@ def is_of_topic(setting: EffectiveSetting) -> bool:
     return setting.source.split()[0] == "topic"
 
 
-def configs_of(found: TopicDescription) -> dict[str, str]:
-    """What was set for a topic. All have ``min.insync.replicas`` written down with them, which
+def _settings_of(found: TopicDescription) -> list[dict[str, str]] | None:
+    if found.configs is None:
+        return None
+    return [
+        {"name": each.name, "value": each.value, "source": each.source} for each in found.settings
+    ]
+
+
+def configs_of(found: TopicDescription) -> dict[str, str] | None:
+    """What was set for a topic; None where whoever asks may not see that. All have ``min.insync.replicas`` written down with them, which
     counts only where it is not what they would have anyway, as far as that is known."""
     if not found.settings:
-        return found.configs or {}
+        return found.configs
     return {each.name: each.value for each in found.settings if is_of_topic(each)}
 
 

@@ -177,6 +177,8 @@ def describe(
     for each in data:
         if each["stale"] is not None:
             printer.say(f"{each['name']}: {each['stale']}; 'paceline health' says more")
+        if each["configs"] is None:
+            printer.say(f"{each['name']}: its settings are shown to who has describe-configs of it")
 
 
 def _described(

@@ -62,7 +62,7 @@ from paceline_node.services.broker_services import (
 )
 from paceline_node.services.leader_routing import LeaderRouting
 from paceline_node.services.segments.keyvalue_tables import TableService
-from paceline_node.settings import ListenerKind, LiveSettings, SliceClock
+from paceline_node.settings import ListenerKind, LiveSettings, Login, SliceClock
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Verdict
 
@@ -459,7 +459,13 @@ class Broker:
 
 
 def _cluster_policy(live: LiveSettings, metadata: Metadata) -> ClusterPolicy:
-    return ClusterPolicy(metadata.image_store, lambda: live.current.security.super_users)
+    return ClusterPolicy(
+        metadata.image_store,
+        lambda: live.current.security.super_users,
+        wants_log_in=lambda: any(
+            each.login is Login.REQUIRED for each in live.current.effective_listeners
+        ),
+    )
 
 
 def _stopwatch(env: Env, clock: SliceClock) -> Callable[[], float] | None:

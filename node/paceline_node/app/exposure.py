@@ -33,6 +33,16 @@ def exposures(settings: Settings, *, is_guarded: bool) -> tuple[Exposure, ...]:
                 "make it: 'paceline user create'; or let only those reach the ports who may",
             )
         )
+    certified = [each for each in far if _lets_in_by_certificate(settings, each)]
+    if certified and not is_guarded:
+        found.append(
+            Exposure(
+                f"whoever shows {_named(certified)} a certificate may do everything: clients are "
+                "to log in there, and there are no users and no ACLs",
+                "name an administrator in security.super_users of all nodes, send them SIGHUP, and "
+                "make it, with a certificate: 'paceline user create'",
+            )
+        )
     plain = [each for each in far if not each.tls or each.plain_too]
     if plain:
         found.append(
@@ -51,6 +61,13 @@ def _lets_in_anybody(settings: Settings, listener: Listener) -> bool:
         listener.kind is ListenerKind.PEER
         or listener.login is Login.REQUIRED
         or settings.client_auth(listener) is ClientAuth.REQUIRED
+    )
+
+
+def _lets_in_by_certificate(settings: Settings, listener: Listener) -> bool:
+    """Whoever has one need not log in."""
+    return (
+        listener.login is Login.REQUIRED and settings.client_auth(listener) is not ClientAuth.NONE
     )
 
 

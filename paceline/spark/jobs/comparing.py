@@ -14,6 +14,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from paceline.client import Position, blocking
+from paceline.spark.jobs.lifetimes import set_for
 from paceline.spark.jobs.restoring import ORIGIN_HEADER
 from paceline.values import dataclass
 
@@ -38,7 +39,7 @@ def look_up(bootstrap: str, topic: str) -> Source:
     with blocking.connect(bootstrap.split(",")) as client:
         starts = client.admin.list_offsets(topic, Position.EARLIEST)
         ends = client.admin.list_offsets(topic, Position.LATEST)
-        configs = client.admin.topic(topic).configs or {}
+        configs = set_for(client.admin.topic(topic))
     return Source(topic, starts, ends, "compact" in configs.get("cleanup.policy", ""))
 
 

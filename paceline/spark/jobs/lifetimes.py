@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 
 from paceline.spark.archive_log import ArchiveFile
 from paceline.spark.arrow import NO_TIMESTAMP
+from paceline.spark.errors import OptionError
 from paceline.values import dataclass
+from paceline.wire.native.data import TopicInfo
 
 RETENTION, AHEAD, POLICY = "retention.ms", "message.timestamp.after.max.ms", "cleanup.policy"
 BYTES = "retention.bytes"
@@ -53,6 +55,14 @@ def settings_for(times: Times, now_ms: int) -> dict[str, str]:
     if times.newest is not None and times.newest > now_ms + DEFAULTS[AHEAD]:
         settings[AHEAD] = ANY_TIME
     return settings
+
+
+def set_for(topic: TopicInfo) -> Mapping[str, str]:
+    """What was set for a topic. Raises OptionError for who may not see that: nobody can tell then
+    what is kept of what is written there."""
+    if topic.configs is None:
+        raise OptionError(f"{topic.name}: what is set for it takes describe-configs of the topic")
+    return topic.configs
 
 
 def refusal(topic: str, configs: Mapping[str, str], times: Times, now_ms: int) -> str:

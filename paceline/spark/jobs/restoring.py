@@ -19,6 +19,7 @@ from paceline.spark.jobs.lifetimes import (
     Times,
     refusal,
     refusal_by_size,
+    set_for,
     settings_for,
     times_of,
 )
@@ -116,7 +117,7 @@ def _prepare_topic(
             f"{name} has {len(present.partitions)} partitions, the archive {target.partitions}: "
             "add some, or --partitions by-key"
         )
-    configs = present.configs or {}
+    configs = set_for(present)
     why = refusal(name, configs, target.times, now_ms) if wanted.keep_timestamps else ""
     if why := why or refusal_by_size(name, configs):
         raise OptionError(why)

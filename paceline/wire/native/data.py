@@ -113,7 +113,8 @@ class PartitionInfo(Message):
 @dataclass(frozen=True, slots=True)
 class TopicInfo(Message):
     """``error`` UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC or AUTHORIZATION_FAILED leaves the rest
-    empty. Where all topics are asked for, those that may not be seen are left out."""
+    empty. Where all topics are asked for, those that may not be seen are left out.
+    ``configs`` is None for who may not see what is set."""
 
     name: str
     error: int
@@ -474,8 +475,8 @@ class EffectiveSetting(Message):
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription(Message):
-    """``configs``: what was set for the topic. ``settings``: what holds for it, sorted by name;
-    left out where it was not asked for."""
+    """``configs``: what was set for the topic, None for who may not see it. ``settings``: what
+    holds for it, sorted by name; left out for him, and where it was not asked for."""
 
     name: str
     topic_id: TopicId

@@ -131,6 +131,19 @@ async def test_lists_hold_what_somebody_may_describe(tmp_path: Path) -> None:
         assert (unseen["topics"], unseen["next"]) == ([], None)
 
 
+async def test_what_is_set_for_a_topic_takes_its_own_right(tmp_path: Path) -> None:
+    async with closed_to_alice(tmp_path) as (get, token, root):
+        path = f"/api/topics/{MINE[0]}"
+        status, found = await get(path, token)
+        assert (status, found["configs"], found["settings"]) == (200, None, None)
+        assert len(found["partitions"]) == 2
+        await root.admin.acls.create([acl("alice", AclOperation.DESCRIBE_CONFIGS, MINE[0])])
+        status, found = await get(path, token)
+        assert status == 200
+        assert found["configs"] == {}
+        assert {each["name"] for each in found["settings"]} > {"retention.ms", "segment.bytes"}
+
+
 async def test_lists_say_that_some_may_be_hidden(tmp_path: Path) -> None:
     """A stranger got an empty list, as if there were nothing."""
     paths = {"/api/topics": "topics", "/api/partitions": "topics", "/api/groups": "groups"}

@@ -87,6 +87,30 @@ async def test_the_first_user_closes_the_cluster_and_the_last_opens_it(tmp_path:
         await it.writes(None)
 
 
+async def test_what_is_closed_by_log_in_is_not_opened_by_a_deletion(tmp_path: Path) -> None:
+    """Whoever had any certificate might do everything then."""
+    flags = {**ONE, "security.super_users": "root"}
+    only = {"http": "login=required"}
+    async with lone_node(tmp_path, flags, options=only) as node:
+        it = Site(node, tmp_path)
+        await it.make_root()
+        async with it.client("root") as root:
+            with pytest.raises(PolicyViolation, match="take login=required"):
+                await root.admin.users.delete("root")
+            assert [each.name for each in await root.admin.users.list()] == ["root"]
+            with pytest.raises(AuthorizationFailed):
+                await it.writes(None)
+            # As long as there are ACLs users may go, and the other way round; not both.
+            way_back = acl("anonymous", ALTER, resource=CLUSTER)
+            await root.admin.acls.create([way_back, acl("bob", WRITE, "orders")])
+        async with it.client(None) as anybody:
+            await anybody.admin.users.delete("root")
+            await anybody.admin.acls.delete(AclFilter(principal="bob"))
+            with pytest.raises(PolicyViolation, match="take login=required"):
+                await anybody.admin.acls.delete(AclFilter())
+            assert (await anybody.admin.acls.list()).is_guarded
+
+
 async def test_kafka_clients_who_do_not_log_in_are_refused(tmp_path: Path) -> None:
     async with site(tmp_path) as it:
         await it.make_root()

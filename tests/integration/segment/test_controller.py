@@ -33,7 +33,7 @@ CALLS: dict[str, tuple[ProtoMessage, Operation]] = {
     "createStream": (c.StreamConfig(c.StreamInfo("shop", "new")), Operation.CREATE),
     "updateStream": (CONFIG, Operation.ALTER),
     "checkStreamExists": (STREAM, Operation.DESCRIBE),
-    "getStreamConfiguration": (STREAM, Operation.DESCRIBE),
+    "getStreamConfiguration": (STREAM, Operation.DESCRIBE_CONFIGS),
     "sealStream": (STREAM, Operation.ALTER),
     "deleteStream": (STREAM, Operation.DELETE),
     "getCurrentSegments": (STREAM, Operation.DESCRIBE),

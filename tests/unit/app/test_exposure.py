@@ -34,6 +34,17 @@ def test_what_is_open_and_what_is_not_encrypted_is_named() -> None:
     assert what.startswith("what native, kafka and peer of this node")
 
 
+def test_without_users_a_log_in_keeps_nobody_out_who_shows_something_else() -> None:
+    """Whoever had a certificate, whatever for, might do everything, and nothing said so."""
+    for url in (
+        f"native+tls://0.0.0.0:7400{AWAY}&login=required&client_auth=optional",
+        f"native+tls://0.0.0.0:7400{AWAY}&login=required&client_auth=required",
+    ):
+        [who] = told(url)
+        assert who.startswith("whoever shows native a certificate may do everything")
+        assert not told(url, is_guarded=True)
+
+
 @pytest.mark.parametrize("proof", ["login=required", "client_auth=required"])
 def test_who_has_to_prove_who_he_is_may_not_do_everything(proof: str) -> None:
     assert not told(f"native+tls://0.0.0.0:7400{AWAY}&{proof}")

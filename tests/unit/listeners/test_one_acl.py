@@ -236,7 +236,7 @@ TAKES: dict[str, dict[str, str]] = {
         "ALTER_TOPIC": "topic alter-configs",
         "ADD_PARTITIONS": "topic alter",
         "ALTER_GROUP": "group delete + topic describe",
-        "DESCRIBE_TOPIC": "topic describe",
+        "DESCRIBE_TOPIC": "topic describe + topic describe-configs",
         "ELECT_LEADER": "topic alter",
         "SET_ROLE": "topic alter",
         "REGISTER_EXTERNAL": "cluster alter",
@@ -303,10 +303,10 @@ TAKES: dict[str, dict[str, str]] = {
         "ADMIN_GET_METADATA": "cluster describe + topic describe",
     },
     "cursus": {
-        "CREATE": "topic create",
+        "CREATE": "topic create + topic describe-configs",
         "DELETE": "topic delete",
-        "DESCRIBE": "topic describe",
-        "METADATA": "topic describe",
+        "DESCRIBE": "topic describe + topic describe-configs",
+        "METADATA": "topic describe + topic describe-configs",
         "LIST_OFFSETS": "topic describe",
         "PUBLISH": "topic write",
         "CONSUME": "topic read",
@@ -405,7 +405,9 @@ TAKES: dict[str, dict[str, str]] = {
         "ReadTableEntriesDelta": "topic read",
     },
 }
-"""Of Cursus's transactions what is asked first: there is none, as whoever may see it is told."""
+"""Without describe-configs what was set is left out of answers about topics.
+
+Of Cursus's transactions what is asked first: there is none, as whoever may see it is told."""
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from paceline.types import NodeId
 from paceline.wire.cursus.commands import COMMANDS
 from paceline.wire.kafka import offsets
 from paceline.wire.kafka import topics as kafka
-from paceline.wire.native import admin, groups, transactions
+from paceline.wire.native import admin, data, groups, transactions
 from paceline.wire.native.api import NativeApi
 from paceline.wire.segment import messages as segment
 from paceline.wire.segment import pravega_messages as pravega
@@ -226,6 +226,42 @@ async def test_lists_leave_out_what_may_not_be_seen(node: LoneNode, policy: With
     told = await v1.say("ADMIN_GET_METADATA")
     assert "secret" not in told
     assert "orders" in told
+
+
+async def test_what_is_set_for_a_topic_takes_its_own_right(node: LoneNode, policy: Without) -> None:
+    """Whoever might describe a topic saw it in every protocol but Kafka's: whom its rules name,
+    too."""
+    native, cursus = await node.native(), await node.cursus()
+    made = "CREATE topic=ruled partitions=1 auth_policy=acl read_acl=ann partitioner=round_robin"
+    policy.missing = {(Operation.DESCRIBE_CONFIGS, Resource(ResourceKind.TOPIC, "ruled"))}
+    assert await cursus.say(made) == "OK topic=ruled partitions=1 partitioner=round_robin"
+
+    async def told(*names: str) -> list[dict[str, str] | None]:
+        found = await native.ask(
+            NativeApi.METADATA, data.MetadataRequest(names or None), data.MetadataReply
+        )
+        return [each.configs for each in found.topics if each.name == "ruled"]
+
+    described = data.DescribeTopic("ruled", (), settings=True)
+    for names in ((), ("ruled",)):
+        assert await told(*names) == [None]
+    found = await native.ask(NativeApi.DESCRIBE_TOPIC, described, data.TopicDescription)
+    assert (found.configs, found.settings, len(found.partitions)) == (None, (), 1)
+    line = await cursus.say("METADATA topic=ruled")
+    assert line.startswith("OK topic=ruled partitions=1 ")
+    # How keys go to partitions is no secret to who may write there.
+    assert line.endswith(" epochs=0 partitioner=round_robin")
+    assert '"policy":{"partitioner":"round_robin"}' in await cursus.say("DESCRIBE topic=ruled")
+
+    policy.missing = set()
+    [configs] = await told("ruled")
+    assert configs is not None
+    assert configs["access.readers"] == "ann"
+    found = await native.ask(NativeApi.DESCRIBE_TOPIC, described, data.TopicDescription)
+    assert found.configs == configs
+    assert found.settings
+    assert "read_acl=ann" in await cursus.say("METADATA topic=ruled")
+    assert '"auth_policy":"acl"' in await cursus.say("DESCRIBE topic=ruled")
 
 
 async def test_an_attempt_of_a_sink_is_the_sinks(node: LoneNode, policy: Without) -> None:

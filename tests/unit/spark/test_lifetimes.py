@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.spark.archive_log import ArchiveFile
+from paceline.spark.errors import OptionError
 from paceline.spark.jobs.lifetimes import (
     AHEAD,
     ANY_TIME,
     Times,
     refusal,
     refusal_by_size,
+    set_for,
     settings_for,
     times_of,
 )
+from paceline.wire.native.data import TopicInfo
 
 NOW, DAY = 1_700_000_000_000, 86_400_000
 
@@ -29,6 +34,14 @@ def test_times_are_those_of_what_is_restored() -> None:
     assert times_of(files, 12, 35) == Times(12, 34)
     assert times_of(files, 50, None) == Times(None, None)
     assert times_of([file(-1, -1)], None, None) == Times(None, None)
+
+
+def test_what_is_set_must_be_known() -> None:
+    """To whom it is not shown a topic looked as if it kept what others do."""
+    topic = TopicInfo("t", 0, None, (), configs={"retention.ms": "5"})
+    assert set_for(topic) == {"retention.ms": "5"}
+    with pytest.raises(OptionError, match=r"t: .*describe-configs"):
+        set_for(replace(topic, configs=None))
 
 
 def test_a_topic_that_is_made_for_a_restore_keeps_all_of_it() -> None:

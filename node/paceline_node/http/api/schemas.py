@@ -128,13 +128,21 @@ _TOPICS: dict[str, Schema] = {
         name=text(),
         topic_id=text(format="uuid"),
         kind=text("log, segment, event-sourcing"),
-        configs=_of("object", "what is set for it", additionalProperties=text()),
-        settings=several(
-            record(
-                "a setting that holds for it at the node that answers",
-                name=text(),
-                value=text(),
-                source=text(enum=["topic", "node", "default"]),
+        configs=maybe(
+            _of(
+                "object",
+                "what is set for it; null for who may not see that",
+                additionalProperties=text(),
+            )
+        ),
+        settings=maybe(
+            several(
+                record(
+                    "a setting that holds for it at the node that answers",
+                    name=text(),
+                    value=text(),
+                    source=text(enum=["topic", "node", "default"]),
+                )
             )
         ),
         stale=_STALE,

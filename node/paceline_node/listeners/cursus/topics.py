@@ -88,9 +88,17 @@ class CursusTopics:
             replies.ok(
                 topic=topic.name,
                 partitions=len(topic.partitions),
-                **replies.policy_fields(policy_of(topic)),
+                **self._policy_fields(topic, call.principal),
             )
         )
+
+    def _policy_fields(self, topic: TopicView, principal: Principal) -> dict[str, object]:
+        """For who may not see what is set for a topic, how keys go to partitions alone: without
+        that nobody can write there as others do."""
+        fields = replies.policy_fields(policy_of(topic))
+        if self._topics.configs(principal, topic) is None:
+            return {_PARTITIONER_FIELD: fields[_PARTITIONER_FIELD]}
+        return fields
 
     async def _create(self, request: requests.CreateTopic, principal: Principal) -> None:
         topic: TopicView | None
@@ -173,7 +181,7 @@ class CursusTopics:
         could be asked for."""
         topic = await self._described(request.topic, call.principal)
         offsets = await self._gather(topic, call, sorted(topic.partitions))
-        policy = policy_of(topic)
+        policy = self._policy_fields(topic, call.principal)
         partitions = []
         for number, partition in sorted(topic.partitions.items()):
             found = offsets.get(number)
@@ -187,11 +195,7 @@ class CursusTopics:
                     "hwm": -1 if found is None else found.high_watermark,
                 }
             )
-        rules = {
-            "cleanup_policy": policy.cleanup,
-            "partitioner": policy.partitioner.value,
-            "auth_policy": policy.auth.value,
-        }
+        rules = {name: policy[name] for name in _DESCRIBED if name in policy}
         fields = {"topic": topic.name, "partitions": partitions, "policy": rules}
         return text(replies.status_json(fields))
 
@@ -207,7 +211,7 @@ class CursusTopics:
                     self._places.address(self._topics.leader(each)) for each in ordered
                 ),
                 epochs=",".join(str(each.leader_epoch) for each in ordered),
-                **replies.policy_fields(policy_of(topic)),
+                **self._policy_fields(topic, call.principal),
             )
         )
 
@@ -280,6 +284,8 @@ class CursusTopics:
         return CursusEndsFound(tuple([CursusEnds(*each) for each in found.values()])), b""
 
 
+_PARTITIONER_FIELD = "partitioner"
+_DESCRIBED = ("cleanup_policy", _PARTITIONER_FIELD, "auth_policy")
 _FIELDS: Mapping[str, tuple[str, Callable[[TopicPolicy], str | None]]] = {
     "cleanup": ("cleanup.policy", lambda it: _CLEANUP.get(it.cleanup, it.cleanup)),
     "retention_hours": ("retention.ms", lambda it: _set(it.retention_hours * _HOUR_MS)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from paceline.errors import (
     AuthorizationFailed,
@@ -103,7 +103,7 @@ class NativeRequests:
         if request.topics is None:
             await self._turns.next()  # never little, and the turn before may be long ago
             topics = [
-                await pace.run(_topic_info(topic, self._topics.leader))
+                await pace.run(self._info(topic, principal))
                 async for topic in pace.each(list(self._topics.image.topics.values()))
                 if self._topics.may_see(principal, topic)
             ]
@@ -143,7 +143,11 @@ class NativeRequests:
             return data.TopicInfo(name, code, None, ())
         except (AuthorizationFailed, InvalidTopic) as error:
             return data.TopicInfo(name, error.code, None, ())
-        return await pace.run(_topic_info(topic, self._topics.leader))
+        return await pace.run(self._info(topic, principal))
+
+    def _info(self, topic: TopicView, principal: Principal) -> Work[data.TopicInfo]:
+        configs = self._topics.configs(principal, topic)
+        return _topic_info(topic, configs, self._topics.leader)
 
     # --- partitions -------------------------------------------------------------------------------
 
@@ -227,7 +231,9 @@ def _refuse_internal(wish: Message) -> None:
 
 
 def _topic_info(
-    topic: TopicView, leader_of: Callable[[PartitionView], NodeId]
+    topic: TopicView,
+    configs: Mapping[str, str] | None,
+    leader_of: Callable[[PartitionView], NodeId],
 ) -> Work[data.TopicInfo]:
     partitions = []
     for index, (number, partition) in enumerate(sorted(topic.partitions.items())):
@@ -244,7 +250,11 @@ def _topic_info(
                 partition.isr,
             )
         )
-    configs = dict(topic.configs)
     return data.TopicInfo(
-        topic.name, ErrorCode.NONE, topic.topic_id, tuple(partitions), topic.kind, configs
+        topic.name,
+        ErrorCode.NONE,
+        topic.topic_id,
+        tuple(partitions),
+        topic.kind,
+        None if configs is None else dict(configs),
     )

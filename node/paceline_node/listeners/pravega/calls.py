@@ -139,7 +139,9 @@ class PravegaCalls:
         return c.Exists(await self._streams.find(who, request.scope, request.stream) is not None)
 
     async def _configuration(self, who: Principal, request: c.StreamInfo) -> c.StreamConfig:
-        kept = (await self._stream(who, request)).config
+        kept = await self._streams.config(who, request.scope, request.stream)
+        if kept is None:
+            raise _no_stream(request)
         return c.StreamConfig(
             c.StreamInfo(request.scope, request.stream),
             c.ScalingPolicy(kept.scale_type, kept.target_rate, kept.scale_factor, kept.segments),
@@ -158,7 +160,7 @@ class PravegaCalls:
     async def _stream(self, who: Principal, info: c.StreamInfo) -> Stream:
         found = await self._streams.find(who, info.scope, info.stream)
         if found is None:
-            raise UnknownTopicOrPartition(f"there is no stream {info.scope}/{info.stream}")
+            raise _no_stream(info)
         return found
 
     # --- segments ---------------------------------------------------------------------------------
@@ -217,6 +219,10 @@ class PravegaCalls:
         if endpoint is None:
             raise InvalidRequest(f"node {node} has no {_LISTENER} listener")
         return c.NodeUri(endpoint.host, endpoint.port)
+
+
+def _no_stream(info: c.StreamInfo) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition(f"there is no stream {info.scope}/{info.stream}")
 
 
 def _info(request: c.StreamConfig) -> c.StreamInfo:

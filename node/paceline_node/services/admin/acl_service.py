@@ -54,7 +54,10 @@ class OpenAcls:
         """Remove the ACLs that any of the filters describes. Raises as :meth:`create`."""
         wish = DeleteAcls(tuple(filters))
         acls = self._store.image.acls
-        self._keep_a_way_in(acls.difference(*described(acls, wish.filters)))
+        left = acls.difference(*described(acls, wish.filters))
+        if self._policy is not None:
+            self._policy.keep_closed(left, self._store.image.users)
+        self._keep_a_way_in(left)
         return await self._topics.administer(
             self._principal, wish, AclsDeleted, timeout_s=timeout_s
         )

@@ -38,13 +38,14 @@ class DescriptionService:
             raise UnknownTopicOrPartition(f"topic {request.topic!r} does not exist")
         numbers = request.partitions or tuple(sorted(topic.partitions))
         described = await self._turns.run(self._describing(topic, numbers, request.own_replica))
+        configs = self._topics.configs(principal, topic)
         return data.TopicDescription(
             name=topic.name,
             topic_id=topic.topic_id,
             partitions=tuple(described),
             kind=topic.kind,
-            configs=dict(topic.configs),
-            settings=self.settings(topic) if request.settings else (),
+            configs=None if configs is None else dict(configs),
+            settings=() if configs is None or not request.settings else self.settings(topic),
         )
 
     def settings(self, topic: TopicImage) -> tuple[data.EffectiveSetting, ...]:

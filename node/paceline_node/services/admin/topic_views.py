@@ -124,7 +124,7 @@ class TopicViews:
         topic = self._found(principal, name)
         page = await self._turns.run(_of_topic(topic, Wanted(), after, limit))
         described = await self._described(page.items)
-        return self._topic(topic, described), page.has_more
+        return self._topic(principal, topic, described), page.has_more
 
     async def partition(self, principal: Principal, name: str, number: int) -> NamedPartition:
         """One partition. Raises as :meth:`describe`."""
@@ -188,15 +188,16 @@ class TopicViews:
     # --- asking -----------------------------------------------------------------------------------
 
     def _topic(
-        self, topic: TopicImage, partitions: Sequence[PartitionDescription]
+        self, principal: Principal, topic: TopicImage, partitions: Sequence[PartitionDescription]
     ) -> TopicDescription:
+        configs = self._topics.configs(principal, topic)
         return TopicDescription(
             name=topic.name,
             topic_id=topic.topic_id,
             partitions=tuple(partitions),
             kind=topic.kind,
-            configs=dict(topic.configs),
-            settings=self._descriptions.settings(topic),
+            configs=None if configs is None else dict(configs),
+            settings=() if configs is None else self._descriptions.settings(topic),
         )
 
     async def _described(self, some: Sequence[Registered]) -> list[PartitionDescription]:

@@ -60,6 +60,7 @@ class UserService:
         if isinstance(wish, AlterUser):
             before = image.users.get(wish.name) or User(wish.name)
             users[wish.name] = altered(before, wish, wall_ms=0)
+        self._policy.keep_closed(image.acls, users)
         user = Principal(wish.name, Proof.PASSWORD, host=principal.host)
         if not all(self._policy.locks_out(each, image.acls, users) for each in (principal, user)):
             return

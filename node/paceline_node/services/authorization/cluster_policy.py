@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from paceline.errors import PolicyViolation
 from paceline.wire.native.acls import Acl
 from paceline_node.controller.metadata_records import User
 from paceline_node.controller.metadata_store import MetadataStore
@@ -29,9 +30,17 @@ class ClusterPolicy:
     """Judges by the newest metadata that this node has applied. ``super_users`` may do everything;
     so may nodes, for what they pass on was judged where the client is connected."""
 
-    def __init__(self, store: MetadataStore, super_users: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        super_users: Callable[[], Iterable[str]],
+        *,
+        wants_log_in: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``wants_log_in``: whether listeners of this node serve only who has logged in."""
         self._store = store
         self._super_users = super_users
+        self._wants_log_in = wants_log_in
         self._acls: frozenset[Acl] | None = None
         self._rules = AclRules(())
 
@@ -67,6 +76,16 @@ class ClusterPolicy:
         if self._may_all(principal):
             return False
         return not _allows(AclRules(acls), principal, Operation.ADMINISTER, CLUSTER)
+
+    def keep_closed(self, acls: frozenset[Acl], users: Mapping[str, User]) -> None:
+        """Raises PolicyViolation if with these the cluster were open again, although clients are to
+        log in: whoever gets in by anything else might do everything."""
+        if self.is_guarded and not (acls or users) and self._wants_log_in():
+            raise PolicyViolation(
+                "then there were neither users nor ACLs, and everything would be allowed to whoever "
+                "shows a certificate: to open the cluster, take login=required from its listeners "
+                "first"
+            )
 
     def _may_all(self, principal: Principal) -> bool:
         if principal.proof is Proof.CLUSTER_SECRET:

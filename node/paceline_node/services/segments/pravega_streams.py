@@ -220,6 +220,12 @@ class StreamService:
         found = await self._register.find(scope, stream)
         return found.stream if _is_made(found.stream) else None
 
+    async def config(self, principal: Principal, scope: str, stream: str) -> StreamConfig | None:
+        """What was set for a stream that was made; None when there is none."""
+        self._permit(principal, Operation.DESCRIBE_CONFIGS, f"{scope}_{stream}")
+        found = await self._register.find(scope, stream)
+        return found.stream.config if _is_made(found.stream) else None
+
     async def list_streams(
         self, principal: Principal, scope: str, after: str, tag: str | None = None
     ) -> Sequence[str] | None:

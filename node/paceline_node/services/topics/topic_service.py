@@ -119,6 +119,12 @@ class TopicService:
         resource = Resource(ResourceKind.TOPIC, topic.name)
         return self._access.allows(principal, Operation.DESCRIBE, resource)
 
+    def configs(self, principal: Principal, topic: TopicView) -> Mapping[str, str] | None:
+        """What was set for a topic; None for who may not see that."""
+        resource = Resource(ResourceKind.TOPIC, topic.name)
+        may = self._access.allows(principal, Operation.DESCRIBE_CONFIGS, resource)
+        return topic.configs if may else None
+
     def sees_all(self, principal: Principal) -> bool:
         """Whether lists of topics leave nothing out for ``principal``."""
         return self._access.sees_all(principal, ResourceKind.TOPIC)

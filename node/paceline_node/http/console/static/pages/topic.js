@@ -111,6 +111,9 @@ function lagOf(partition) {
 }
 
 function settings(found) {
+  if (found.settings === null) {
+    return h("p", { class: "empty" }, "Who you are here may not see them: that takes ", h("code", null, "describe-configs"), ".");
+  }
   const own = found.settings.filter((each) => each.source === "topic");
   const others = found.settings.filter((each) => each.source !== "topic");
   const shown = (some) => facts(...some.map((each) => [each.name, h("code", null, each.value), each.source === "topic" ? null : h("span", { class: "quiet" }, ` ${each.source}`)]));
