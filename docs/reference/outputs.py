@@ -455,8 +455,9 @@ Offsets named `..._end_offset` and `high_watermark` are exclusive: the next one.
 milliseconds since 1970 unless the name says otherwise. A `leader` of -1 means that there is none,
 an offset or size of -1 that nobody says it. `stale` says why what is told of a topic may be out of
 date; `source` of a setting is `topic`, `node` (with numbers where nodes differ) or `default`.
-`configs` and `settings` of a topic are null to who may not see them. `?` marks what else may be null. Keys, values and names of headers are text where they are UTF-8, and
-else `{"base64": "..."}`; `produce --json` takes the lines that `consume --output json` prints.
+`configs` and `settings` of a topic are null to who may not see them, `?` marks what else may be
+null. Keys, values and names of headers are text where they are UTF-8, and else
+`{"base64": "..."}`; `produce --json` takes the lines that `consume --output json` prints.
 """
 _FAILURES = """
 A command that fails prints this as the last line of standard error. `code` is the name of an

@@ -1,7 +1,7 @@
 """Shapes of JSON documents, and whether a value is of one.
 
-A shape is a word (a kind of value, or ``null``; ``?`` behind those that may be null), a list of one shape, an
-object, an object of the one key ``*`` (any names), or a tuple of alternatives.
+A shape is a word (a kind of value, or ``null``; ``?`` behind those that may be null), a list of
+one shape, an object, an object of the one key ``*`` (any names), or a tuple of alternatives.
 """
 
 from __future__ import annotations

@@ -79,8 +79,9 @@ def _settings_of(found: TopicDescription) -> list[dict[str, str]] | None:
 
 
 def configs_of(found: TopicDescription) -> dict[str, str] | None:
-    """What was set for a topic; None where whoever asks may not see that. All have ``min.insync.replicas`` written down with them, which
-    counts only where it is not what they would have anyway, as far as that is known."""
+    """What was set for a topic; None where whoever asks may not see that. All have
+    ``min.insync.replicas`` written down with them, which counts only where it is not what they
+    would have anyway, as far as that is known."""
     if not found.settings:
         return found.configs
     return {each.name: each.value for each in found.settings if is_of_topic(each)}

@@ -33,7 +33,7 @@ def make_authenticator(
         find,
         env.host.apart(),
         attempts,
-        Decoys(decoy_secret),
+        Decoys(decoy_secret, lambda: store.image.users),
         random=env.rng.randbytes,
         wall_ms=env.host.wall_ms,
         mechanisms=settings.login.mechanisms,

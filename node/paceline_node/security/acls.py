@@ -81,9 +81,8 @@ def _of_host(host: str) -> str:
         address = ip_address(host)
     except ValueError:
         return f"host {host[:80]!r}: expected an IP address, or *"
-    if str(address) != host:
-        return f"host {host}: expected {address}"
-    return ""
+    expected = host_of(str(address))
+    return "" if expected == host else f"host {host}: expected {expected}, as clients are known"
 
 
 def described(acls: Iterable[Acl], filters: Iterable[AclFilter]) -> list[tuple[Acl, ...]]:
@@ -214,7 +213,9 @@ class _Entry:
         self._by_asker: defaultdict[tuple[str, str], _Masks] = defaultdict(_Masks)
 
     def add(self, acl: Acl) -> None:
-        self._by_asker[acl.principal, acl.host].add(acl)
+        # What was made before such hosts were refused fits, too: above all what it denies.
+        host = host_of(acl.host) if ":" in acl.host else acl.host
+        self._by_asker[acl.principal, host].add(acl)
 
     def of(self, asker: Asker) -> tuple[int, int]:
         """What is allowed, and what is denied."""

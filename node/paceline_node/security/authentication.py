@@ -14,7 +14,7 @@ from typing import Protocol
 
 from paceline.errors import AuthenticationFailed
 from paceline.oauthbearer import OAUTHBEARER, read_first_message, refusal
-from paceline.scram import NONCE_BYTES, PLAIN, SASL_MECHANISMS, SCRAM_HASHES, derived, salted
+from paceline.scram import NONCE_BYTES, PLAIN, SASL_MECHANISMS, derived, salted
 from paceline.tokens import is_token, read_token
 from paceline.values import dataclass
 from paceline.wire.native.users import ScramKey
@@ -103,7 +103,7 @@ class Authenticator:
         async with self.line.turn(source), self.attempts.attempt(source):
             user = self._find(name)
             key = None if user is None else next(iter(user.keys), None)
-            checked = key or self._decoys.key_of(name, next(iter(SCRAM_HASHES)))
+            checked = key or self._decoys.first_key_of(name)
             fits = await self._run_blocking(partial(_fits, secret, checked))
             # It may have changed meanwhile, or gone.
             if key is None or not fits or key not in _keys(self._find(name)):

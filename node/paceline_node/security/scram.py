@@ -1,14 +1,18 @@
 """The server's side of SCRAM, without I/O (RFC 5802, 7677). The client's: ``paceline/scram.py``.
 
-An unknown user is answered as a known one, with a salt that stays the same, and refused at the end:
-nobody finds out by logging in who there is.
+An unknown user is answered as a known one, with a salt that stays the same, of a size and with
+iterations that users' keys have, and refused at the end: nobody finds out by logging in who there
+is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from paceline.errors import AuthenticationFailed
 from paceline.scram import (
@@ -24,28 +28,108 @@ from paceline.scram import (
 )
 from paceline.wire.native.users import ScramKey
 
+
+class HasKeys(Protocol):
+    """A user, as far as it concerns this."""
+
+    @property
+    def keys(self) -> Sequence[ScramKey]: ...
+
+
 KeyOf = Callable[[str, str], ScramKey | None]
 """Of a user, for a mechanism; None where there is none."""
 REFUSED = "wrong user or password"
 """All that a client is told: not which of the two."""
 
 
+class _Shape(NamedTuple):
+    """What a client sees of a key that it has not proved to know. Salts of Kafka's tools are text,
+    of numbers whose first digit is seldom any: ``first`` is that."""
+
+    mechanism: str
+    iterations: int
+    salt_bytes: int
+    first: bytes
+
+
+_Look = tuple[_Shape, ...]
+"""Of all keys of a user."""
+_DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
+_LOOKS_MAX = 64
+_BLOCK_BYTES = 64
+_FRACTION_BYTES = 6
+
+
 class Decoys:
     """Keys of users that there are not. ``secret`` is the same on all nodes: else the salts of two
-    nodes would tell."""
+    nodes would tell. They look as those of ``users`` do, the more often the more of them look so;
+    and what a name looks like stays, but for few names, while users come and go."""
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(
+        self, secret: bytes, users: Callable[[], Mapping[str, HasKeys]] = dict
+    ) -> None:
         self._secret = secret
+        self._users = users
+        self._seen: Mapping[str, HasKeys] | None = None
+        self._looks: list[tuple[_Look, int]] = []
 
     def key_of(self, name: str, mechanism: str) -> ScramKey:
         """One that fits no password."""
+        shapes = [each for each in self._look(name, mechanism) or () if each.mechanism == mechanism]
+        return self._key(name, shapes[0] if shapes else _usual(mechanism))
+
+    def first_key_of(self, name: str) -> ScramKey:
+        """As :meth:`key_of`, of the mechanism that its password is looked at by."""
+        look = self._look(name, None)
+        return self._key(name, look[0] if look else _usual(next(iter(SCRAM_HASHES))))
+
+    def _key(self, name: str, shape: _Shape) -> ScramKey:
+        mechanism = shape.mechanism
         size = hashlib.new(SCRAM_HASHES[mechanism]).digest_size
-        salt = self._bytes("salt", name, mechanism)[:SALT_BYTES]
+        blocks = range(-(-shape.salt_bytes // _BLOCK_BYTES))
+        salt = b"".join(self._bytes(f"salt{at or ''}", name, mechanism) for at in blocks)
+        salt = salt[: shape.salt_bytes]
+        if shape.first:
+            digits = bytes(_DIGITS[each % len(_DIGITS)] for each in salt)
+            salt = shape.first + digits[len(shape.first) :]
         key = self._bytes("key", name, mechanism)[:size]
-        return ScramKey(mechanism, salt, MAX_ITERATIONS, key, key)
+        return ScramKey(mechanism, salt, shape.iterations, key, key)
+
+    def _look(self, name: str, mechanism: str | None) -> _Look | None:
+        """Weighted rendezvous hashing: only names change whose look nobody has any more, or that
+        another one wins."""
+        users = self._users()
+        if users is not self._seen:
+            self._seen, self._looks = users, _looks_of(users.values())
+        found = [
+            each
+            for each in self._looks
+            if mechanism is None or any(shape.mechanism == mechanism for shape in each[0])
+        ]
+        return max(found, key=lambda each: self._score(name, *each))[0] if found else None
+
+    def _score(self, name: str, look: _Look, count: int) -> float:
+        drawn = self._bytes(f"look\0{look}", name, "")[:_FRACTION_BYTES]
+        fraction = (int.from_bytes(drawn, "big") + 0.5) / 256**_FRACTION_BYTES
+        return -count / math.log(fraction)
 
     def _bytes(self, what: str, name: str, mechanism: str) -> bytes:
         return hmac.digest(self._secret, f"{what}\0{mechanism}\0{name}".encode(), "sha512")
+
+
+def _usual(mechanism: str) -> _Shape:
+    return _Shape(mechanism, MAX_ITERATIONS, SALT_BYTES, b"")
+
+
+def _looks_of(users: Iterable[HasKeys]) -> list[tuple[_Look, int]]:
+    """How many users look how."""
+    counts = Counter(tuple(map(_shape_of, user.keys)) for user in users if user.keys)
+    return counts.most_common(_LOOKS_MAX)
+
+
+def _shape_of(key: ScramKey) -> _Shape:
+    is_text = not key.salt.translate(None, _DIGITS)
+    return _Shape(key.mechanism, key.iterations, len(key.salt), key.salt[:1] if is_text else b"")
 
 
 class ScramServer:

@@ -75,6 +75,10 @@ def test_a_denial_denies_no_more_than_it_says() -> None:
     assert not rules.allows(ANN, SEES, "orders")
     assert rules.allows(ANN, READS, "orders"), "reading is not denied, though seeing is"
     assert rules.allows(BOB, SEES, "orders")
+    for old in ("::ffff:10.0.0.1", "::FFFF:a00:1"):
+        assert host_of(old) == ANN.host
+        denied = AclRules([topic("*", "*"), topic("ann", "orders", effect=DENY, host=old)])
+        assert not denied.allows(ANN, READS, "orders"), "as was stored once, and never fitted"
     elsewhere = AclRules([topic("*", "*"), topic("ann", "orders", effect=DENY, host="10.0.0.9")])
     assert elsewhere.allows(ANN, READS, "orders")
 
@@ -242,6 +246,8 @@ def test_every_operation_of_the_services_has_its_acl() -> None:
         topic("ann", "orders", AclOperation.CLUSTER_ACTION),
         topic("ann", "orders", host="example.com"),
         topic("ann", "orders", host="::0:1"),
+        topic("ann", "orders", host="::ffff:10.0.0.1"),
+        topic("ann", "orders", host="fe80::1%eth0"),
         Acl("ann", CLUSTER, LITERAL, "orders", AclOperation.ALTER),
         Acl("ann", CLUSTER, PREFIXED, "", AclOperation.ALTER),
         Acl("ann", GROUP, LITERAL, "g", WRITE),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 
 import pytest
 from aiokafka.conn import ScramAuthenticator
@@ -10,8 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import AuthenticationFailed
-from paceline.scram import SCRAM_HASHES, ScramClient, derived, escaped, salted, unescaped
+from paceline.scram import (
+    SALT_BYTES,
+    SCRAM_HASHES,
+    ScramClient,
+    derived,
+    escaped,
+    salted,
+    unescaped,
+)
 from paceline.wire.native.users import ScramKey
+from paceline_node.controller.metadata_records import User
 from paceline_node.security.scram import Decoys, ScramServer
 
 DECOYS = Decoys(b"secret")
@@ -91,6 +101,50 @@ def test_who_does_not_is_refused_at_the_end_whether_there_is_such_a_user_or_not(
     assert firsts[0] == firsts[1], "a salt that changes tells that there is nobody"
     other = ScramServer("SCRAM-SHA-256", lambda *_: None, Decoys(b"other"), b"server")
     assert other.first(b"n,,n=nobody,r=abc") != firsts[0]
+
+
+def seen_of(key: ScramKey) -> tuple[str, int, int, bool]:
+    is_text = key.salt.isalnum()
+    return key.mechanism, key.iterations, len(key.salt), is_text
+
+
+@pytest.mark.parametrize("mechanism", SCRAM_HASHES)
+def test_who_is_not_there_looks_as_who_is(mechanism: str) -> None:
+    """A user of Kafka's tools has other iterations, and a salt of another size, than who was
+    made by ours: whoever was answered so was there."""
+    ours = ScramKey(mechanism, os.urandom(16), 16_384, b"", b"")
+    kafkas = ScramKey(mechanism, b"1dw9x1ugvonxwcdbqzlz6mpbk2", 4096, b"", b"")
+    large = ScramKey(mechanism, os.urandom(120), 8192, b"", b"")
+    users = {"a": User("a", (kafkas,))}
+    decoys = Decoys(b"secret", lambda: users)
+    names = [f"name-{each}" for each in range(2000)]
+
+    def looks() -> dict[str, ScramKey]:
+        return {name: decoys.key_of(name, mechanism) for name in names}
+
+    def others(one: dict[str, ScramKey], other: dict[str, ScramKey]) -> int:
+        return sum(one[name] != other[name] for name in names)
+
+    alone = looks()
+    assert {seen_of(key) for key in alone.values()} == {seen_of(kafkas)}
+    assert {key.salt[:1] for key in alone.values()} == {b"1"}
+    assert len({key.salt for key in alone.values()}) == len(names)
+    assert {decoys.first_key_of(name) == alone[name] for name in names} == {True}
+    users = {str(each): User(str(each), (ours if each % 4 else kafkas,)) for each in range(400)}
+    many = looks()
+    count = sum(seen_of(key) == seen_of(kafkas) for key in many.values())
+    assert 400 < count < 600, "as often as users look so"
+    users = {**users, "b": User("b", (kafkas,))}
+    users.pop("0")
+    assert others(many, looks()) < 20, "what one looks like stays"
+    users = {**users, "c": User("c", (large,))}
+    assert others(many, looks()) < 40
+    assert decoys.key_of("x", "SCRAM-SHA-256") == decoys.key_of("x", "SCRAM-SHA-256")
+    users = {"c": User("c", (large,))}
+    assert {seen_of(key)[:3] for key in looks().values()} == {seen_of(large)[:3]}
+    assert len({key.salt for key in looks().values()}) == len(names)
+    users = {}
+    assert {seen_of(key)[1:3] for key in looks().values()} == {(16_384, SALT_BYTES)}
 
 
 def test_a_decoy_lets_nobody_in() -> None:

@@ -82,9 +82,9 @@ class ClusterPolicy:
         log in: whoever gets in by anything else might do everything."""
         if self.is_guarded and not (acls or users) and self._wants_log_in():
             raise PolicyViolation(
-                "then there were neither users nor ACLs, and everything would be allowed to whoever "
-                "shows a certificate: to open the cluster, take login=required from its listeners "
-                "first"
+                "then there were neither users nor ACLs, and everything would be allowed to "
+                "whoever shows a certificate: to open the cluster, take login=required from its "
+                "listeners first"
             )
 
     def _may_all(self, principal: Principal) -> bool:
