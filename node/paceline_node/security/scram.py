@@ -65,9 +65,7 @@ class Decoys:
     nodes would tell. They look as those of ``users`` do, the more often the more of them look so;
     and what a name looks like stays, but for few names, while users come and go."""
 
-    def __init__(
-        self, secret: bytes, users: Callable[[], Mapping[str, HasKeys]] = dict
-    ) -> None:
+    def __init__(self, secret: bytes, users: Callable[[], Mapping[str, HasKeys]] = dict) -> None:
         self._secret = secret
         self._users = users
         self._seen: Mapping[str, HasKeys] | None = None
