@@ -1,6 +1,7 @@
 """Docker's health check: whether the node in this container serves.
 
-A cluster with users does not tell strangers how it is, and a node refuses them only once it serves.
+It is told whether, not why: the node's log says that. Where http.open_ready is off it is refused,
+and knows no more than that the node answers.
 """
 
 import ssl

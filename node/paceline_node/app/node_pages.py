@@ -126,8 +126,24 @@ class NodePages:
 
         scrapes = self._scrapes(self._metrics.collect)
         status = self._services.status
+        wanted = self._settings.http
+
+        def permit(principal: Principal) -> None:
+            """An open cluster has no rules to ask: there a log-in is what there is."""
+            is_known = principal.proof is not Proof.NONE
+            if must_log_in and not is_known and not self._services.acls.is_guarded:
+                raise AuthenticationFailed("log in: show a token, or a certificate")
+            status.permit(principal)
+
+        serves = (lambda: not status.reasons()) if wanted.open_ready else None
         pages = standard_pages(
-            scrapes, status.checks, status.permit, self._memory, self._certificates
+            scrapes,
+            status.checks,
+            permit,
+            self._memory,
+            self._certificates,
+            serves=serves,
+            open_metrics=wanted.open_metrics,
         )
         api = ApiPages(self._api, self._services.turns, self._run_blocking, must_log_in=must_log_in)
         console = ConsoleFiles(self._run_blocking)

@@ -9,6 +9,7 @@ from http import HTTPStatus
 
 import trio
 
+from paceline.errors import AuthenticationFailed, AuthorizationFailed
 from paceline.health import Check, failed_to_serve
 from paceline_node.client_memory import ClientMemory
 from paceline_node.env import RunBlocking
@@ -67,16 +68,25 @@ def standard_pages(
     permit: Callable[[Principal], None],
     memory: ClientMemory,
     more: Callable[[], Mapping[str, object]] = dict,
+    *,
+    serves: Callable[[], bool] | None = None,
+    open_metrics: bool = False,
 ) -> dict[str, PageMaker]:
     """``checks`` is how the node and its cluster are; which of it keeps a node from being ready
     ``paceline.health`` says.
     /ready shows beside it what clients hold of ``memory``, which keeps no node from being ready:
     those who hold most wait or are ended; and ``more``.
-    ``permit`` raises AuthorizationFailed of who may not see the node's state; that its process
+    ``permit`` raises the error that somebody is refused with who may not see the node's state;
+    ``serves``, if it is given, tells him whether the node is ready, and no more. That its process
     lives anybody may see who reaches it."""
 
     async def ready(principal: Principal) -> Page:
-        permit(principal)
+        try:
+            permit(principal)
+        except (AuthenticationFailed, AuthorizationFailed):
+            if serves is None:
+                raise
+            return _answered({"ready": serves()})
         held = {
             "held_bytes": memory.held_bytes,
             "limit_bytes": memory.limit_bytes,
@@ -84,7 +94,12 @@ def standard_pages(
         }
         return ready_page(checks(), {"client_memory": held, **more()})
 
-    return {**LIVE_PAGES, "/ready": ready, "/metrics": metrics_page(scrapes, permit)}
+    metrics = metrics_page(scrapes, _anybody if open_metrics else permit)
+    return {**LIVE_PAGES, "/ready": ready, "/metrics": metrics}
+
+
+def _anybody(_principal: Principal) -> None:
+    """Whoever reaches the port."""
 
 
 async def _live(_principal: Principal) -> Page:
@@ -98,13 +113,18 @@ LIVE_PAGES: Mapping[str, PageMaker] = {"/live": _live, "/health": _live, "/healt
 def ready_page(checks: Sequence[Check], more: Mapping[str, object]) -> Page:
     """Whether a node serves, and all its checks by name."""
     failed = [each.reason for each in failed_to_serve(checks)]
-    status = HTTPStatus.SERVICE_UNAVAILABLE if failed else HTTPStatus.OK
-    told = {
-        "ready": not failed,
-        "failed": failed,
-        "checks": [each.to_json() for each in checks],
-        **more,
-    }
+    return _answered(
+        {
+            "ready": not failed,
+            "failed": failed,
+            "checks": [each.to_json() for each in checks],
+            **more,
+        }
+    )
+
+
+def _answered(told: Mapping[str, object]) -> Page:
+    status = HTTPStatus.OK if told["ready"] else HTTPStatus.SERVICE_UNAVAILABLE
     return Page(json.dumps(told).encode() + b"\n", "application/json", status)
 
 

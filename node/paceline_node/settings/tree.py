@@ -409,6 +409,16 @@ class HttpSettings:
     allowed_origins: tuple[str, ...] = setting(
         (), "Further web origins whose pages may open a WebSocket, as https://host:port."
     )
+    open_ready: bool = setting(
+        True,
+        "Whether /ready tells anybody that reaches the port if the node serves; why, it tells only "
+        "those who may describe the cluster.",
+    )
+    open_metrics: bool = setting(
+        False,
+        "Whether /metrics is for anybody that reaches the port, whatever ACLs and login=required "
+        "say: it names topics and groups.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

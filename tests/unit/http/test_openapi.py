@@ -81,6 +81,11 @@ def _differences(schema: dict[str, Any], shape: Shape, described: Described) -> 
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         schema = described.document["components"]["schemas"][name]
+    if isinstance(shape, tuple):
+        null, shape = shape
+        assert null == "null"
+        if schema["type"][1:] != [null]:
+            return [f"{schema} may not be null"]
     if isinstance(shape, str):
         wanted: object = _WORDS[shape.removesuffix("?")]
         wanted = [wanted, "null"] if shape.endswith("?") else wanted
