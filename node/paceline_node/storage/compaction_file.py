@@ -228,7 +228,8 @@ async def finish(
 ) -> CompactionState:
     """Before a log is opened: do what is left of a replacement that was under way.
 
-    Returns the state without it. Raises OSError; the next opening tries again then.
+    Returns the state without it. Raises Unreadable where a file in its place cannot be opened,
+    OSError; the next opening tries again then.
     """
     new = state.replacement
     if new is None:
@@ -271,7 +272,7 @@ async def _untouched(disk: Disk, directory: str, new: Replacement) -> bool:
 async def _size(disk: Disk, path: str) -> int | None:
     if not disk.exists(path):
         return None
-    file = await disk.open(path)
+    file = await open_file(disk, path)
     try:
         return file.size()
     finally:
@@ -280,9 +281,9 @@ async def _size(disk: Disk, path: str) -> int | None:
 
 async def _is(disk: Disk, path: str, new: Replacement) -> bool:
     """Whether ``path`` is the replacement's file, whole."""
-    if await _size(disk, path) != new.size:
-        return False
     try:
+        if await _size(disk, path) != new.size:
+            return False
         file = LogFile(await open_file(disk, path))
     except Unreadable:
         return False

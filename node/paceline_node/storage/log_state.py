@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from paceline.errors import CorruptMessage
@@ -69,7 +69,7 @@ class LogState:
         self._directory = directory
         self._owner = owner
         self._durable = dict.fromkeys(known, durable)
-        self._syncing: dict[File, int] = {}
+        self._syncing: dict[int, File] = {}
         self._due: Snapshot | None = None
         self._writing: int | None = None
         self._under_way: int | None = None
@@ -138,17 +138,17 @@ class LogState:
             return None
         file = producer_file.create_unsynced(self._disk, self._directory, self._owner, snapshot)
         self._durable[offset] = False
-        self._syncing[file] = offset
+        self._syncing[offset] = file
         return file
 
-    def synced(self, files: Iterable[File]) -> bool:
-        """These files are on stable storage; whether a snapshot was among them."""
-        found = False
-        for file in files:
-            offset = self._syncing.pop(file, None)
-            if offset in self._durable and offset is not None:
-                self._durable[offset] = found = True
-        return found
+    def synced(self, files: Collection[File]) -> bool:
+        """These files are on stable storage; whether a snapshot was among them. One that was made
+        again while its sync ran is another file, and waits for a sync of its own."""
+        done = [offset for offset, file in self._syncing.items() if file in files]
+        for offset in done:
+            del self._syncing[offset]
+            self._durable[offset] = True
+        return bool(done)
 
     @property
     def is_due(self) -> bool:
@@ -156,8 +156,7 @@ class LogState:
         return self._due is not None or self._unsure() is not None
 
     def _unsure(self) -> int | None:
-        unsynced = self._syncing.values()
-        unsure = (o for o, sure in self._durable.items() if not sure and o not in unsynced)
+        unsure = (o for o, sure in self._durable.items() if not sure and o not in self._syncing)
         return next(unsure, None)
 
     async def write_due(self) -> None:
@@ -274,6 +273,7 @@ class LogState:
         for offset in offsets:
             self._disk.remove(self._path(offset))
             del self._durable[offset]
+            self._syncing.pop(offset, None)
         return bool(offsets)
 
     def _path(self, offset: int) -> str:

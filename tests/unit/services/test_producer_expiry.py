@@ -22,6 +22,7 @@ from paceline_node.services.records.producer_expiry import (
 )
 from paceline_node.services.segments.segment_writers import SegmentWriters as CommittableOffsets
 from paceline_node.storage.byte_segment_state import WriterState, writer_key
+from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.producer_state import ProducerKey, State
 from paceline_node.storage.producers import ProducerTable, read_detail
 
@@ -35,7 +36,8 @@ class FakePartition:
 
     def __init__(self) -> None:
         self.producers = ProducerTable()
-        self.log = SimpleNamespace(producers=self.producers)
+        self.epochs = EpochCache([(1, 0)])
+        self.log = SimpleNamespace(producers=self.producers, epochs=self.epochs, generation=0)
         self.gate = mock.Mock()
         self.is_leader = True
         self.high_watermark = 0
@@ -107,6 +109,43 @@ async def test_nobody_is_forgotten_early(
         nursery.cancel_scope.cancel()
 
 
+def cut(partition: FakePartition, begins_anew: bool) -> None:
+    """Another history takes the log's place, from its start on or from the middle."""
+    if begins_anew:
+        partition.producers.clear(5)
+        partition.epochs.clear()
+        partition.log.generation += 1
+        partition.high_watermark = 5
+    else:
+        partition.producers.truncate(5)
+        partition.epochs.truncate_end(5)
+        partition.epochs.assign(2, 5)
+        partition.high_watermark = 5
+
+
+@pytest.mark.parametrize("begins_anew", [False, True])
+async def test_another_history_makes_nobody_silent(
+    begins_anew: bool, partition: FakePartition, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Whoever had written below an offset that was old in the former one was forgotten."""
+    async with trio.open_nursery() as nursery:
+        expiring(nursery, partition)
+        for _ in range(15):
+            for _ in range(5):
+                partition.write(1)
+            await trio.sleep(TTL_S / 10)
+        cut(partition, begins_anew)
+        for _ in range(10):
+            partition.write(2)
+        for _ in range(90):
+            partition.write(3)
+        await trio.sleep(TTL_S / 2)
+        assert partition.producers.producer(2) is not None
+        await trio.sleep(TTL_S)
+        assert partition.producers.producer(2) is None
+        nursery.cancel_scope.cancel()
+
+
 async def test_many_are_forgotten_a_slice_at_a_time(
     partition: FakePartition, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -135,7 +174,9 @@ class Writers:
         }
         self.key, self.is_leader, self.high_watermark = (UUID(int=1), 0), True, 100
         producers = mock.MagicMock(state=self.states.get, __len__=lambda _: len(written))
-        self.log = SimpleNamespace(producers=producers)
+        self.log = SimpleNamespace(
+            producers=producers, epochs=EpochCache([(1, 0)]), generation=0
+        )
         self.claims, self.now, self.wall = CommittableOffsets(), 0.0, 1_000_000
         self.kind = SegmentWriters(
             cast(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 
 import pytest
 
-from paceline_node.storage.memory_disk import MemoryDisk
+from paceline_node.storage.compaction_file import CLEANED
+from paceline_node.storage.log_file import Unreadable
+from paceline_node.storage.memory_disk import MemoryDisk, MemoryFile
 from paceline_node.storage.verify import verify_log
 from tests.unit.storage.keyed import compact, keyed, keyed_log, last_values, visible
 from tests.unit.storage.world import PATH, flush, reopen
@@ -17,11 +21,18 @@ class Stopped(Exception):
 
 
 class StoppingDisk(MemoryDisk):
-    """Stops at the n-th operation that changes or syncs something."""
+    """Stops at the n-th operation that changes or syncs something. What ends in ``rotten`` cannot
+    be opened."""
 
     def __init__(self) -> None:
         super().__init__()
         self.left: int | None = None
+        self.rotten = ""
+
+    async def open(self, path: str) -> MemoryFile:
+        if self.rotten and path.endswith(self.rotten) and self.exists(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return await super().open(path)
 
     def step(self) -> None:
         if self.left is not None:
@@ -128,3 +139,51 @@ async def test_a_crash_at_every_step_of_recovery() -> None:
             assert last_values(visible(log)) == expected
             log.abandon()
     assert steps > 20
+
+
+async def replacing(stop: int) -> tuple[StoppingDisk, dict[bytes, bytes], int] | None:
+    """A log whose compaction a kill has stopped, what it holds, and its end; None: it was over."""
+    disk = StoppingDisk()
+    log = await keyed_log(disk, 8)
+    expected, end = last_values(visible(log)), log.log_end_offset
+    disk.left = stop
+    try:
+        await compact(disk, log)
+    except Stopped:
+        disk.left = None
+        disk.kill()
+        return disk, expected, end
+    return None
+
+
+async def test_a_replacement_that_cannot_be_opened_takes_no_place() -> None:
+    """The old segments are whole, and the log was set aside with them."""
+    stop = found = 0
+    while (stopped := await replacing(stop)) is not None:
+        disk, expected, end = stopped
+        found += any(name.endswith(CLEANED) for name in disk.list(PATH))
+        disk.rotten = CLEANED
+        log = await reopen(disk, mark=end)
+        assert (log.damaged, log.log_end_offset) == ((), end)
+        assert last_values(visible(log)) == expected
+        log.abandon()
+        stop += 1
+    assert found > 5
+
+
+async def test_an_old_segment_that_cannot_be_opened_is_damage() -> None:
+    """Nobody can tell whether it is what was replaced."""
+    stop = refused = 0
+    while (stopped := await replacing(stop)) is not None:
+        disk, expected, end = stopped
+        for name in [name for name in disk.list(PATH) if name.endswith(".log")]:
+            disk.rotten = name
+            try:
+                log = await reopen(disk, mark=end)
+            except Unreadable:
+                refused += 1
+            else:
+                assert last_values(visible(log)) == expected
+                log.abandon()
+        stop += 1
+    assert refused > 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from types import ModuleType
 
@@ -271,3 +272,30 @@ async def test_a_segment_goes_only_behind_an_anchor_that_a_restart_would_take() 
     log.start_written(4)
     assert log.oldest_offset == 4
     log.abandon()
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_a_snapshot_made_again_while_its_sync_runs_waits_for_its_own(is_cut: bool) -> None:
+    """The sync was of the file before, and a segment went on the word of one that no sync had
+    covered: after a power cut the log had no anchor."""
+    disk = MemoryDisk()
+    log = await new_log(disk)
+    for number in range(2):
+        log.append_leader(batch(producer=(number, 0, 0)), 1, 1_000)
+    log.seal()
+    ticket = log.files_to_sync()
+    if is_cut:
+        log.truncate(1)
+        log.append_leader(batch(producer=(7, 0, 0)), 2, 1_000)
+    log.take_snapshot()
+    await disk.sync(ticket.files)
+    await disk.fsync_dir(PATH)
+    log.synced(ticket)
+    assert log.state.anchor(2, 2) is None
+    await flush(log, disk)
+    assert log.state.anchor(2, 2) == 2
+    disk.power_cut(random.Random(1))
+    log.abandon()
+    again = await reopen(disk, log_start=2, mark=2)
+    assert not again.is_damaged
+    again.abandon()

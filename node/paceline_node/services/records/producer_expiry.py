@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from paceline.errors import PacelineError
-from paceline.types import Acks
+from paceline.types import NO_EPOCH, Acks
 from paceline.wire.batch import ProducerNamespace, read_header
 from paceline_node.env import Env
 from paceline_node.replication.hosted_partitions import HostedPartitions
@@ -30,6 +30,8 @@ from paceline_node.storage.sequenced_records import SequencedState
 from paceline_node.storage.state_map import SLICES, expiry_key
 
 _TIMEOUT_S = 30.0
+_NEVER = 0
+"""A cut-off, by time or by offset, before which nobody wrote."""
 _MARKS_A_TTL = 4
 """How often it is noted how far a log is committed: so much longer may a producer be silent."""
 
@@ -49,7 +51,8 @@ class ProducerKind(Protocol):
         """Which of them have been."""
 
     def sparing(self, partition: Partition, gone: Sequence[ProducerKey], cutoff: int) -> int:
-        """``cutoff``, or an earlier one that spares those of ``gone`` who are here still."""
+        """``cutoff``, or an earlier one that spares those of ``gone`` who are here still; all,
+        where the log has another history by now."""
 
     async def expire(
         self, partition: Partition, cutoff: int, key: bytes, *, timeout_s: float
@@ -114,15 +117,33 @@ class ProducerExpiry:
 
 
 class _Mark(NamedTuple):
-    """How far a log was committed at a time: what lies below was written before."""
+    """How far a log was committed at a time: what lies below was written before. ``epoch`` is the
+    leader epoch of the last record there, ``generation`` the log's: after an unclean election
+    other records may lie below the same offset."""
 
     at: float
     end_offset: int
+    epoch: int
+    generation: int
+
+    @classmethod
+    def of(cls, partition: Partition, now: float) -> _Mark:
+        end, log = partition.high_watermark, partition.log
+        return cls(now, end, log.epochs.epoch_at(end - 1), log.generation)
+
+    def is_of(self, partition: Partition) -> bool:
+        """Whether ``partition`` has that history still."""
+        log = partition.log
+        if self.end_offset > partition.high_watermark or self.generation != log.generation:
+            return False
+        # Of what lies below the oldest record the table says nothing; nothing has replaced it.
+        return log.epochs.epoch_at(self.end_offset - 1) in (self.epoch, NO_EPOCH)
 
 
 class _Marks:
     """How far logs were committed ``ttl_s`` ago, by a clock that does not jump. That is remembered
-    on every replica, so a new leader need not wait anew; only a node's restart forgets it."""
+    on every replica, so a new leader need not wait anew; only a node's restart forgets it, and
+    another history in the log's place."""
 
     def __init__(self, env: Env, table: HostedPartitions, ttl_s: float) -> None:
         self._env = env
@@ -141,8 +162,10 @@ class _Marks:
 
     def _mark(self, partition: Partition, marks: deque[_Mark]) -> None:
         now = self._env.now()
+        if not all(each.is_of(partition) for each in marks):
+            marks.clear()
         if not marks or now - marks[-1].at >= self._ttl_s / _MARKS_A_TTL:
-            marks.append(_Mark(now, partition.high_watermark))
+            marks.append(_Mark.of(partition, now))
         while len(marks) > 1 and now - marks[1].at >= self._ttl_s:
             marks.popleft()
 
@@ -150,6 +173,8 @@ class _Marks:
         """Where ``partition`` was committed to then; None: nobody here remembers."""
         marks = self._marks.get(partition)
         if not marks or self._env.now() - marks[0].at < self._ttl_s:
+            return None
+        if not marks[0].is_of(partition):
             return None
         return marks[0].end_offset
 
@@ -176,7 +201,8 @@ class _ByTime:
 
     def sparing(self, partition: Partition, gone: Sequence[ProducerKey], cutoff: int) -> int:
         end = self._marks.end(partition)
-        assert end is not None, "there is a cut-off"
+        if end is None:
+            return _NEVER
         for key in gone:
             state = partition.log.producers.state(key)
             assert isinstance(state, WriterState | SequencedState)
@@ -247,7 +273,7 @@ class PlainProducers:
         return idle_before(states, cutoff)
 
     def sparing(self, partition: Partition, gone: Sequence[ProducerKey], cutoff: int) -> int:
-        return cutoff
+        return cutoff if self._marks.end(partition) is not None else _NEVER
 
     async def expire(
         self, partition: Partition, cutoff: int, key: bytes, *, timeout_s: float

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from paceline.errors import CorruptMessage, OffsetOutOfRange
+from paceline.errors import CorruptMessage, NotLeader, OffsetOutOfRange
 from paceline.values import dataclass
 from paceline.wire.batch import BatchHeader, read_extension, verify
 from paceline_node.replication.partition import Partition, PartitionKey
@@ -39,21 +40,30 @@ def bounds_of(partition: Partition) -> SegmentBounds:
     return SegmentBounds(min(first_position(log), end), end, marks.end_position, is_sealed)
 
 
+class _Cursor(NamedTuple):
+    partition: PartitionKey
+    leader_epoch: int
+    position: int
+
+
 class SegmentReads:
     """Reads committed bytes. Remembers where sequential readers go on, so that they never
     search."""
 
     def __init__(self) -> None:
-        # What is committed stays where it is, so an entry is true for ever.
-        self._cursors: OrderedDict[tuple[PartitionKey, int], int] = OrderedDict()
+        # What is committed stays where it is while one node leads, so an entry is true in its
+        # leader epoch. After an unclean election another history may lie at these positions.
+        self._cursors: OrderedDict[_Cursor, int] = OrderedDict()
 
     async def read(self, partition: Partition, position: int, max_bytes: int) -> list[memoryview]:
         """Committed bytes from ``position`` on: at least one when there is one, at most
         ``max_bytes`` of log or what is left of one batch. Cancel-safe.
 
-        Raises OffsetOutOfRange when retention has just removed them, CorruptMessage.
+        Raises OffsetOutOfRange when retention has just removed them, NotLeader when another
+        leader epoch has just begun, CorruptMessage.
         """
-        offset = self._cursors.get((partition.key, position))
+        epoch = partition.leader_epoch
+        offset = self._cursors.get(_Cursor(partition.key, epoch, position))
         if offset is None:
             found = batch_at(partition.log, position)
             if found is None or found.start > position:
@@ -61,6 +71,8 @@ class SegmentReads:
             offset = found.base_offset
         parts: list[memoryview] = []
         while not parts:
+            if partition.leader_epoch != epoch:
+                raise NotLeader(f"{partition}: another leader epoch began meanwhile")
             read = partition.read(offset, max_bytes, from_follower=True)
             if read.slice is None:
                 raise OffsetOutOfRange(f"{partition}: byte {position} is not committed")
@@ -74,10 +86,10 @@ class SegmentReads:
                 partition.suspect(offset)
                 raise
             offset = read.slice.next_offset
-            self._remember((partition.key, end), offset)
+            self._remember(_Cursor(partition.key, epoch, end), offset)
         return parts
 
-    def _remember(self, key: tuple[PartitionKey, int], offset: int) -> None:
+    def _remember(self, key: _Cursor, offset: int) -> None:
         self._cursors[key] = offset
         self._cursors.move_to_end(key)
         if len(self._cursors) > _CURSORS:
