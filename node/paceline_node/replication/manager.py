@@ -145,7 +145,6 @@ class ReplicaManager:
             self.health,
             find=self.table.find,
             follow=self.fetchers.follow,
-            damaged=self.repairs.report,
         )
         self.maintenance = self._make_maintenance(env, settings)
         self.compactions = Compactions(

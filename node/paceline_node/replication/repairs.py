@@ -45,7 +45,7 @@ from paceline_node.replication.follower import truncation_point
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.replication.proposals import ControllerCalls
 from paceline_node.settings.tree import LogSettings
-from paceline_node.storage import scrubbing
+from paceline_node.storage import anchors, scrubbing
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
@@ -430,7 +430,7 @@ class Repairs:
         """Get back what the records below this log's start have said. Where its own snapshot would
         lie it is put in place; elsewhere the whole log is fetched anew."""
         if self._was_elected_anyway(partition):
-            await scrubbing.believe_own(partition.log)
+            await anchors.believe_own(self._env.disk, partition.log)
             return
         beginning = await self._fetch_state(partition)
         state, log = beginning.state, partition.log

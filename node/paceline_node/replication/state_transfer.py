@@ -50,7 +50,7 @@ from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.disk_health import Health
 from paceline_node.replication.fetch_pace import FetchPace
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
-from paceline_node.storage import producer_file, scrubbing
+from paceline_node.storage import anchors, producer_file, scrubbing
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_file import LogFile, open_file
 from paceline_node.storage.producer_file import IncomingSnapshot
@@ -66,8 +66,8 @@ _SNAPSHOTS = "snapshots"
 
 class StateTransfers:
     """Fetches states for followers, serves them to others, in pieces of at most ``piece_bytes``,
-    and writes what is due. ``find`` looks a partition up, ``follow`` lets one be fetched at once,
-    ``damaged`` reports one."""
+    and writes what is due. ``find`` looks a partition up, ``follow`` lets one be fetched at
+    once."""
 
     def __init__(
         self,
@@ -78,7 +78,6 @@ class StateTransfers:
         *,
         find: Callable[[PartitionKey], Partition | None],
         follow: Callable[[Partition], None],
-        damaged: Callable[[Partition], None],
     ) -> None:
         self._env = env
         self._node_id = context.node_id
@@ -87,7 +86,6 @@ class StateTransfers:
         self._health = health
         self._find = find
         self._follow = follow
-        self._damaged = damaged
         self.piece_bytes = _PIECE_BYTES
         self._pace = FetchPace(_PIECE_BYTES, _ANSWER_S)
         self._wanted: dict[PartitionKey, Partition] = {}
@@ -241,8 +239,7 @@ class StateTransfers:
         except CorruptMessage as error:
             self._log.error("state is damaged", partition=str(partition), reason=str(error))
             if partition.log.state_offset == offset:
-                partition.log.state.lose()
-                self._damaged(partition)
+                partition.log.state.unreadable(offset)
             raise StorageError(f"{partition}: {error}") from None
         except OSError as error:
             if not is_full(error):
@@ -280,7 +277,7 @@ class StateTransfers:
                 continue
             try:
                 await log.write_state()
-                await scrubbing.anchor_behind_damage(self._env.disk, log)
+                await self._renew_anchor(log)
             except OSError as error:
                 self._disk_error(log, error)
                 if is_full(error):
@@ -294,6 +291,17 @@ class StateTransfers:
             except StorageError:
                 assert log.failed is not None
                 self._disk_error(log, log.failed)
+
+    async def _renew_anchor(self, log: Log) -> None:
+        partition = self._find((log.topic_id, log.partition))
+        if partition is None or partition.log is not log:
+            return
+        if await anchors.renew(self._env.disk, log, partition.high_watermark):
+            self._log.info(
+                "state at the log start written anew",
+                partition=str(partition),
+                offset=log.state_offset,
+            )
 
     def _disk_error(self, log: Log, error: OSError) -> None:
         """The node must end, unless the disk is full, or the partition was given up meanwhile."""

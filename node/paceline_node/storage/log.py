@@ -356,7 +356,7 @@ class Log:
             self.damaged = damage.above(self.damaged, offset)
             self._weigh_holes()
         self._remove_oldest()
-        if self.state.lacks_anchor(self.oldest_offset, self.oldest_whole_offset, offset):
+        if self.state.lacks_anchor(self.oldest_whole_offset, offset):
             self.state.on_due()
 
     def start_written(self, offset: int) -> None:

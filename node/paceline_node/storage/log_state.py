@@ -19,10 +19,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 
 from paceline.errors import CorruptMessage
-from paceline.types import NO_EPOCH
 from paceline_node.env import Disk, File
 from paceline_node.storage import producer_file
 from paceline_node.storage.file_owner import Owner
@@ -90,10 +88,11 @@ class LogState:
             return found
         return 0 if oldest == 0 else None
 
-    def lacks_anchor(self, oldest: int, whole: int, log_start: int) -> bool:
-        """Whether damage below the log start was given up, from ``oldest`` to ``whole``, and nobody
-        can begin behind it yet (``scrubbing.anchor_behind_damage``)."""
-        return whole > oldest and not self.is_missing and self.anchor(whole, log_start) is None
+    def lacks_anchor(self, oldest: int, log_start: int) -> bool:
+        """Whether what was said before the log is known here, and nobody can begin with it: its
+        file is lost, or damage below the log start was given up (``anchors.py``). ``oldest``: from
+        there on nothing is damaged below the log start."""
+        return not self.is_missing and self.anchor(oldest, log_start) is None
 
     def _newest_durable(self, limit: int) -> int | None:
         fit = (offset for offset, sure in self._durable.items() if sure and offset <= limit)
@@ -206,9 +205,11 @@ class LogState:
         if is_kept and state.offset > 0:
             self._durable[state.offset] = True
 
-    def lose(self) -> None:
-        """The anchor turned out to be damaged."""
-        self.is_missing = True
+    def unreadable(self, offset: int) -> None:
+        """The snapshot there turned out to be damaged. What it said is known here all the same."""
+        self._durable.pop(offset, None)
+        self._syncing.pop(offset, None)
+        self.on_due()
 
     def read_around(self, start: int) -> None:
         """The table was, or will be, read from the log from ``start`` on, and there are holes."""
@@ -230,16 +231,14 @@ class LogState:
         self.is_missing = False
         self.is_founded = True
 
-    async def adopt(self, oldest: int) -> None:
-        """Take what is known at the log's end for what the records below its first one, at
-        ``oldest``, have said: nobody knows better. Its own records, told once more behind it,
-        change little. Raises OSError."""
-        now = self.table.freeze(oldest)
-        state = replace(now, aborted=())
-        snapshot = Snapshot(NO_EPOCH, state)
-        await producer_file.write(self._disk, self._directory, self._owner, snapshot)
-        self.anchored(state)
+    def believed(self) -> None:
+        """The table counts as it is, whatever it was read around."""
         self._read_from = math.inf
+
+    def unwanted(self, offset: int) -> None:
+        """A snapshot was written that the log has no use for any more. Raises OSError."""
+        if offset not in self._durable:
+            self._disk.remove(self._path(offset))
 
     async def name_owner(self) -> None:
         """Let the snapshots that name nobody say whose they are; what cannot be read is left as it

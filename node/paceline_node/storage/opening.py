@@ -11,7 +11,7 @@ import trio
 from paceline.errors import CorruptMessage, StorageFull
 from paceline.wire.batch_header import HEADER_BYTES, read_header
 from paceline_node.env import Disk, Env
-from paceline_node.storage import compaction_file, damage, epoch_file, producer_file
+from paceline_node.storage import anchors, compaction_file, damage, epoch_file, producer_file
 from paceline_node.storage.durability import Durability
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
@@ -94,6 +94,8 @@ async def _settle(
     if hints.mark is not None and hints.mark_exact:
         durability.withhold(hints.mark.unproven_from(log.epochs))
     await log.write_epochs()
+    if parts.anchor is not None and parts.anchor.offset == log.oldest_offset:
+        await anchors.put(disk, log, parts.anchor, log.version)
     if parts.scanned:
         await damage.write(disk, log.path, log.identity.owner, log.damaged)
     await _settle_removals(disk, log)
@@ -157,7 +159,7 @@ async def _raise_version(disk: Disk, log: Log, version: int) -> None:
     if version >= VERSION:
         return
     if version == 0 and log.state.is_missing:
-        await log.state.adopt(log.oldest_offset)
+        await anchors.believe_own(disk, log)
     owner = log.identity.owner
     await log.state.name_owner()
     await epoch_file.write(disk, log.path, owner, log.epochs.entries)

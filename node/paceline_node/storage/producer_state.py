@@ -152,11 +152,16 @@ def row_to_state(row: Any) -> tuple[ProducerKey, State]:
     numbers_of([epoch, last_timestamp], 2)
     entries = tuple(Written(*numbers_of(entry, 4)) for entry in window)
     if len(after) == _ROW_WITHOUT_KNOWN:
-        after = [*after, _in_a_row(entries)]
+        after = [*after, in_a_row(entries)]
     return (0, key), ProducerState(epoch, last_timestamp, entries, *numbers_of(after, 4))
 
 
-def _in_a_row(window: tuple[Written, ...]) -> int:
+def sequences_between(older: Written, newer: Written) -> int:
+    """How many sequences further the newer of two batches ends."""
+    return (newer.last_sequence - older.last_sequence) % _SEQUENCES
+
+
+def in_a_row(window: tuple[Written, ...]) -> int:
     """Sequences that the last batches hold without a gap."""
     known = 0
     following: int | None = None

@@ -375,6 +375,25 @@ class ProducerTable:
         """The oldest mark."""
         return self._marks[0]
 
+    def marked_within(self, start: int, end: int) -> FrozenTable | None:
+        """The newest mark of ``start..end``, both included."""
+        return next((each for each in reversed(self._marks) if start <= each.offset <= end), None)
+
+    def as_of(self, offset: int) -> FrozenTable:
+        """The states as they were when the log ended at ``offset``; of the newest mark before it
+        where too much has changed since."""
+        if not self._can_undo(offset):
+            return self.marked_within(0, offset) or self.floor
+        states = StateMap(self._states.freeze())
+        for undo in reversed(self._journal):
+            if undo.base_offset < offset:
+                break
+            if undo.former is None:
+                states.remove(undo.key)
+            else:
+                states.put(undo.key, undo.former)
+        return FrozenTable(offset, states.freeze())
+
     def set_floor(self, floor: FrozenTable) -> None:
         """Let truncations go back to ``floor``, at most."""
         self._marks = [floor, *(mark for mark in self._marks if mark.offset > floor.offset)]

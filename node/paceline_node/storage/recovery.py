@@ -34,6 +34,7 @@ from paceline_node.storage import (
 from paceline_node.storage.checkpoint import TEMPORARY
 from paceline_node.storage.compaction_file import CLEANED, CompactionState
 from paceline_node.storage.damage import DamagedRange
+from paceline_node.storage.earlier_states import as_of
 from paceline_node.storage.epochs import EpochCache, EpochStart
 from paceline_node.storage.file_owner import Owner
 from paceline_node.storage.log_file import list_directory, open_file
@@ -70,6 +71,8 @@ class Recovered:
     """None: there is no file, or a bad one."""
     compaction: CompactionState
     report: RecoveryReport
+    anchor: FrozenTable | None
+    """To be written: it was lost, and made anew from a later snapshot."""
     scanned: list[Segment]
     dirty: bool
 
@@ -122,6 +125,7 @@ class _Recovery:
         self._producers = ProducerTable()
         self._producers_from = 0
         self._floor: FrozenTable | None = None
+        self._anchor: FrozenTable | None = None
         self._is_founded = True
         self._loaded_at = 0
         self._snapshots = Snapshots(disk, path, owner)
@@ -133,6 +137,8 @@ class _Recovery:
         await self._refuse_foreign()
         known = await self._load_epochs()
         self._floor = await self._find_anchor()
+        if self._floor is None:
+            self._floor = self._anchor = await self._make_anchor()
         damaged_from = await self._load_damage()
         first = await self._load_trusted(known, damaged_from)
         if first < len(self.segments):
@@ -163,6 +169,7 @@ class _Recovery:
             epochs_on_disk=self._epochs_on_disk,
             compaction=compaction,
             report=self._found.report(self._hints, self.segments[-1].next_offset),
+            anchor=self._anchor,
             scanned=self.scanned,
             dirty=self._found.dirty,
         )
@@ -224,6 +231,12 @@ class _Recovery:
         limit = max(oldest, self._hints.log_start)
         found = await self._snapshots.newest(self._terms, oldest, limit)
         return None if found is None else found.table
+
+    async def _make_anchor(self) -> FrozenTable | None:
+        """As it follows from the next snapshot of what was committed (``anchors.py``)."""
+        oldest = self.segments[0].base_offset
+        found = await self._snapshots.oldest(self._terms, oldest, self._known_until)
+        return None if found is None else await as_of(found.table, oldest)
 
     @property
     def _terms(self) -> KnownTerms:

@@ -7,9 +7,7 @@ up on it when it has changed meanwhile.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
 
 import trio
 
@@ -18,18 +16,16 @@ from paceline.types import LeaderEpoch
 from paceline.values import dataclass
 from paceline.wire.batch_header import BatchHeader
 from paceline_node.env import Disk
-from paceline_node.storage import compacted_sizes, compaction_file, damage, producer_file
+from paceline_node.storage import compacted_sizes, compaction_file, damage
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_segment import Boundary, Hole, Segment
 from paceline_node.storage.producer_file import replay_some
-from paceline_node.storage.producers import FrozenTable, ProducerTable
+from paceline_node.storage.producers import FrozenTable
 from paceline_node.storage.repair import SegmentRepair
 from paceline_node.storage.retention import RetentionLimits, first_in_doubt
 from paceline_node.storage.segment_scan import ScanRules, SegmentScan
-
-_REPLAYED_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,54 +153,6 @@ async def take_epochs(disk: Disk, log: Log, theirs: EpochCache) -> bool:
     while (offset := max(offset, log.log_start_offset)) < min(end, log.log_end_offset):
         offset = (await scrub(disk, log, offset)).next_offset
     return True
-
-
-async def anchor_behind_damage(disk: Disk, log: Log) -> None:
-    """Let a replica that has nothing begin behind damage that was given up. What was readable below
-    does not add up to the state as of there: the log's own table, which is right, knows what the
-    damaged records said. Raises OSError; LookupError when the log changes meanwhile."""
-    offset = log.oldest_whole_offset
-    if not log.state.lacks_anchor(log.oldest_offset, offset, log.log_start_offset):
-        return
-    if log.producers.transactions.known_to is not None:
-        raise LookupError(f"{log.identity}: its producers are being read again")
-    version, now = log.version, log.producers.freeze(log.log_end_offset)
-    table = ProducerTable()
-    table.load(log.state.floor)
-    replayed = producer_file.replaying(list(log.segments), table, log.state.floor.offset, offset)
-    for number, _ in enumerate(chain(replayed, _as_of(table, now, offset))):
-        if number % _REPLAYED_AT_ONCE == 0:
-            await trio.lowlevel.checkpoint()
-            if log.version != version or log.failed is not None or log.state.is_missing:
-                raise LookupError(f"{log.identity}: the log changed meanwhile")
-    state = table.freeze(offset)
-    epoch = int(log.epochs.epoch_at(offset - 1))
-    snapshot = producer_file.Snapshot(epoch, state)
-    await producer_file.write(disk, log.path, log.identity.owner, snapshot)
-    if log.failed is None:
-        log.state.anchored(state)
-
-
-def _as_of(table: ProducerTable, now: FrozenTable, offset: int) -> Iterator[None]:
-    """Mend ``table``, which was read around holes below ``offset``, by the one of ``now``, state by
-    state: whoever wrote nothing since was the same then, and whoever is unknown now is forgotten
-    behind ``offset`` at the latest. Of the others the records behind it say the rest."""
-    unknown = dict.fromkeys(key for key, _ in table)
-    for key, state in now.states.items():
-        unknown.pop(key, None)
-        if state.last_offset < offset:
-            table.take(key, state)
-        yield
-    for key in unknown:
-        table.take(key, None)
-        yield
-
-
-async def believe_own(log: Log) -> None:
-    """An operator let a replica lead whose records are good, but which does not know what those
-    before have said. Nobody knows better: what it knows counts from now on. Raises OSError."""
-    await log.state.adopt(log.oldest_offset)
-    log.take_snapshot()  # or the next start would read around the same hole
 
 
 def begin_repair(

@@ -49,7 +49,16 @@ class Snapshots:
     async def newest(self, terms: KnownTerms, oldest: int, limit: int) -> Snapshot | None:
         """The newest usable one within ``oldest`` and ``limit``; passed over are bad ones,
         and those whose last record is of no term that it may be of. Raises OSError."""
-        for offset in sorted(self.offsets, reverse=True):
+        return await self._first(sorted(self.offsets, reverse=True), terms, oldest, limit)
+
+    async def oldest(self, terms: KnownTerms, oldest: int, limit: int) -> Snapshot | None:
+        """The oldest usable one, as :meth:`newest`."""
+        return await self._first(sorted(self.offsets), terms, oldest, limit)
+
+    async def _first(
+        self, offsets: Iterable[int], terms: KnownTerms, oldest: int, limit: int
+    ) -> Snapshot | None:
+        for offset in offsets:
             if not oldest <= offset <= limit:
                 continue
             try:

@@ -193,19 +193,25 @@ async def needs_the_anchor_of(cluster: MemoryCluster, number: int) -> str:
     return f"{leader.log.path}/{producer_file.name(offset)}"
 
 
-async def test_a_leader_whose_state_cannot_be_read_gives_way(
-    autojump_clock: trio.testing.MockClock,
+@pytest.mark.parametrize("is_alone", [False, True])
+async def test_a_leader_whose_state_cannot_be_read_writes_it_anew(
+    is_alone: bool, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Whoever had nothing asked for it for ever, and nobody said why."""
+    """Whoever had nothing asked for it for ever, and nobody said why; later one who was told it
+    could not help where it was the only one left."""
     async with memory_cluster() as cluster:
         path = await needs_the_anchor_of(cluster, 0)
+        if is_alone:
+            await cluster.kill(1)
         cluster.disks[0].make_unreadable(path, 10, 11)
         with structlog.testing.capture_logs() as logs:
             await joins(cluster, 2)
         (told,) = (each for each in logs if each["event"] == "state is damaged")
         assert "cannot be read (Input/output error)" in told["reason"]
-        await cluster.wait(lambda: not cluster.registration("t").damaged)
+        assert cluster.registration("t").leader == 0
+        assert not cluster.registration("t").damaged
         assert not cluster.nodes[0].failures
+        assert cluster.nodes[2].partition("t").log.producers.writer(KEY) is not None
 
 
 async def test_a_leader_short_of_descriptors_has_lost_no_state(

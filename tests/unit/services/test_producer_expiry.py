@@ -174,9 +174,7 @@ class Writers:
         }
         self.key, self.is_leader, self.high_watermark = (UUID(int=1), 0), True, 100
         producers = mock.MagicMock(state=self.states.get, __len__=lambda _: len(written))
-        self.log = SimpleNamespace(
-            producers=producers, epochs=EpochCache([(1, 0)]), generation=0
-        )
+        self.log = SimpleNamespace(producers=producers, epochs=EpochCache([(1, 0)]), generation=0)
         self.claims, self.now, self.wall = CommittableOffsets(), 0.0, 1_000_000
         self.kind = SegmentWriters(
             cast(

@@ -22,6 +22,7 @@ from paceline_node.storage.opening import create_log, open_log
 from paceline_node.storage.partition_file import NAME as METADATA
 from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.producer_file import IncomingSnapshot
+from paceline_node.storage.producer_state import key_of_id
 from paceline_node.storage.recovery_report import RecoveryHints
 from paceline_node.storage.removed_tombstones import Removals
 from paceline_node.storage.torn_tail import Ending
@@ -110,8 +111,10 @@ async def test_a_snapshot_of_another_log_is_not_believed(ending: Ending) -> None
 
 
 @ENDINGS
-async def test_an_anchor_of_another_log_is_no_anchor(ending: Ending) -> None:
-    """Nobody here knows what the records below said: a peer does."""
+@pytest.mark.parametrize("all_exchanged", [True, False])
+async def test_an_anchor_of_another_log_is_no_anchor(all_exchanged: bool, ending: Ending) -> None:
+    """Where no later snapshot is left, as after the kill here, nobody knows what the records below
+    said: a peer does."""
     node = Node()
     logs = await node.both()
     for log in logs:
@@ -120,11 +123,17 @@ async def test_an_anchor_of_another_log_is_no_anchor(ending: Ending) -> None:
         log.start_written(node.start)
         assert log.oldest_offset == node.start
     await node.end(logs, ending)
-    node.exchange(producer_file.name(node.start))
-    for path in (HERE, THERE):
+    snapshots = producer_file.offsets(node.disk.list(HERE))
+    for offset in snapshots if all_exchanged else [node.start]:
+        node.exchange(producer_file.name(offset))
+    is_lost = all_exchanged or max(snapshots) == node.start
+    for path, producer in ((HERE, 7), (THERE, 8)):
         log = await node.open(path, ending)
-        assert log.is_damaged
-        assert log.state_offset is None
+        assert log.is_damaged == is_lost
+        await log.write_state()
+        assert log.state_offset == (None if is_lost else node.start)
+        if not is_lost:
+            assert [key for key, _ in log.producers] == [key_of_id(producer)]
         log.abandon()
 
 

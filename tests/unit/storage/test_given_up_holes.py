@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline_node.storage import producer_file, scrubbing
+from paceline_node.storage import anchors, producer_file, scrubbing
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory_disk import MemoryDisk
@@ -80,7 +80,7 @@ async def test_a_later_snapshot_founds_the_state() -> None:
     log = await reopen(disk, mark=15, log_start=13, ending=Ending.KILLED, settings=SETTINGS)
     assert not log.is_damaged
     await log.write_state()
-    await scrubbing.anchor_behind_damage(disk, log)
+    await anchors.renew(disk, log, log.log_end_offset)
     assert await knows(log, disk) == (True, True)
     log.abandon()
 
@@ -114,7 +114,7 @@ async def test_damage_found_by_a_scrub_takes_nothing_along() -> None:
     assert log.damaged
     log.advance_start(13)
     assert not log.is_damaged
-    await scrubbing.anchor_behind_damage(disk, log)
+    await anchors.renew(disk, log, log.log_end_offset)
     assert log.state_offset == 13
     assert await knows(log, disk) == (True, True)
     log.abandon()
@@ -192,8 +192,8 @@ async def test_an_operators_word_for_what_is_left_lasts() -> None:
     disk.kill()
     log.abandon()
     log = await reopen(disk, mark=14, log_start=13, ending=Ending.KILLED, settings=SETTINGS)
-    await scrubbing.believe_own(log)
-    await scrubbing.anchor_behind_damage(disk, log)
+    await anchors.believe_own(disk, log)
+    await anchors.renew(disk, log, log.log_end_offset)
     await flush(log, disk)
     assert log.state_offset == 13
     disk.kill()
