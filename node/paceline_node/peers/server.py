@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Protocol
 from uuid import UUID
 
 import structlog
@@ -42,6 +41,7 @@ from paceline_node.observe.rate_limited_log import RateLimitedLog
 from paceline_node.peers.auth import Acceptor, Identity, Lane, Peer, Secret
 from paceline_node.peers.channel import Channel, PeerTls
 from paceline_node.peers.handshake import accept
+from paceline_node.peers.strangers import Strangers
 from paceline_node.settings.counts import PEER_CONNECTIONS, UNPROVED
 
 _REFUSAL_S = 1.0
@@ -52,8 +52,7 @@ class ServerLimits:
     """``calls_per_session``: async handlers of one session at a time; further frames wait unread.
     ``waiting_per_session``: those that have given up their place for a long wait.
     ``silent_s``: a session from which nothing came for that long (peers ping) is ended.
-    ``strangers``: connections that have not proved yet to be a node's; one more ends the oldest of
-    them, for a node proves it within milliseconds."""
+    ``strangers``: connections that have not proved yet to be a node's; one more ends another."""
 
     max_connections: int = PEER_CONNECTIONS.bound
     strangers: int = UNPROVED.bound
@@ -123,12 +122,6 @@ class Session:
     def abort(self, reason: str) -> None:
         """End the connection at once."""
         self._frames.abort(reason)
-
-
-class Stranger(Protocol):
-    """A connection that has not proved yet to be a node's."""
-
-    def abort(self, reason: str) -> None: ...
 
 
 class Shaking:
@@ -202,7 +195,7 @@ class PeerServer:
         self._direct: dict[int, DirectHandler] = {PeerApi.PING: _answer_ping}
         self._is_complete = False
         self._sessions: dict[Session, None] = {}  # in the order they came
-        self._unproved: dict[Stranger, None] = {}  # likewise
+        self._unproved = Strangers(self._limits.strangers)
         self._log = structlog.get_logger(component="peers", node=identity.node_id)
         self._strangers = RateLimitedLog(component="peers", node=identity.node_id)
         self.on_open = on_open
@@ -269,39 +262,36 @@ class PeerServer:
 
     async def handle(self, stream: trio.abc.Stream) -> None:
         """Serve one connection to its end. Never raises for what the other side does."""
+        address = address_of(stream)
         if self._tls is None:
-            await self._converse(stream, None)
+            await self._converse(stream, None, address)
             return
-        encrypted = await self._encrypted(self._tls, stream)
+        encrypted = await self._encrypted(self._tls, stream, address)
         if encrypted is not None:
-            await self._converse(*encrypted)
+            await self._converse(*encrypted, address)
 
     async def _encrypted(
-        self, tls: PeerTls, stream: trio.abc.Stream
+        self, tls: PeerTls, stream: trio.abc.Stream, address: str
     ) -> tuple[trio.abc.Stream, Channel] | None:
-        address = address_of(stream)
         async with contained("peer", address, self._strangers):
-            with trio.CancelScope() as scope:
-                stranger = Shaking(scope)
-                self._make_room()
-                self._unproved[stranger] = None
+            with trio.CancelScope() as scope, self._unproved.entered(Shaking(scope), address):
                 try:
                     return await tls.accept(stream)
                 except HandshakeFailed as error:
                     self._strangers.warning(
                         "peer refused", cause=error.cause, reason=str(error), address=address
                     )
-                finally:
-                    self._unproved.pop(stranger, None)
         return None
 
-    async def _converse(self, stream: trio.abc.Stream, channel: Channel | None) -> None:
+    async def _converse(
+        self, stream: trio.abc.Stream, channel: Channel | None, address: str
+    ) -> None:
         frames = FrameStream(
             stream, name="peer", max_frame_bytes=MAX_HANDSHAKE_FRAME_BYTES, outbox=OutboxLimits()
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(frames.run_writer)
-            session = await self._admit(frames, channel)
+            session = await self._admit(frames, channel, address)
             if session is not None:
                 await self._serve(session, frames)
                 nursery.cancel_scope.cancel()
@@ -311,27 +301,20 @@ class PeerServer:
                 # The refusal is on its way out; a peer that does not read it does not keep us.
                 nursery.cancel_scope.deadline = trio.current_time() + _REFUSAL_S
 
-    async def _admit(self, frames: FrameStream, channel: Channel | None) -> Session | None:
+    async def _admit(
+        self, frames: FrameStream, channel: Channel | None, address: str
+    ) -> Session | None:
         peer: Peer | None = None
         # Anybody can come this far: not even a bug may let a stranger end the node.
         async with contained("peer", frames.name, self._strangers):
-            self._make_room()
-            self._unproved[frames] = None
-            try:
+            with self._unproved.entered(frames, address):
                 peer = await self._handshake(frames, channel)
-            finally:
-                self._unproved.pop(frames, None)
         if peer is None:
             return None
+        self._unproved.proved(address)
         frames.name = f"node {peer.node_id} ({peer.lane.value})"
         frames.allow_frames_of(self._limits.max_frame_bytes)
         return Session(peer, frames)
-
-    def _make_room(self) -> None:
-        while len(self._unproved) >= self._limits.strangers:
-            oldest = next(iter(self._unproved))
-            del self._unproved[oldest]
-            oldest.abort("too many connections that do not say who they are")
 
     async def _handshake(self, frames: FrameStream, channel: Channel | None) -> Peer | None:
         acceptor = Acceptor(

@@ -67,7 +67,7 @@ UNPROVED = Count(
     "of the peer listener",
     64,
     "is accepted",
-    "the oldest of them is closed",
+    "the oldest of the address that has most is closed, of one that no node came from",
 )
 JOINING = Count(
     "Nodes that ask to join",
