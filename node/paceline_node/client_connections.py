@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import trio
 
-from paceline_node.client_memory import Holding
+from paceline_node.client_memory import Holding, source_of
+from paceline_node.fair_line import ASKER, Asker
 
 
 class Connection:
@@ -47,12 +48,16 @@ class Connections:
 
     @contextmanager
     def entered(self, protocol: str, address: str) -> Iterator[Connection]:
-        """A connection, which is open while the block lasts."""
+        """A connection, which is open while the block lasts. Tasks work for it that are made in the
+        block."""
         self._accepted += 1
         made = self._open[self._accepted] = Connection(self._accepted, protocol, address)
+        source = source_of(address.rpartition(":")[0] or address)
+        former = ASKER.set(Asker(source, made.number))
         try:
             yield made
         finally:
+            ASKER.reset(former)
             del self._open[made.number]
 
     @property

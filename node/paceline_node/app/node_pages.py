@@ -16,6 +16,7 @@ from paceline_node.app.tls import NodeTls
 from paceline_node.client_connections import Connections
 from paceline_node.client_memory import ClientMemory, Holding
 from paceline_node.env import Host
+from paceline_node.fair_line import ASKER
 from paceline_node.http.api.pages import ApiPages, Route
 from paceline_node.http.console.files import ConsoleFiles
 from paceline_node.http.cursus_pages import health_pages
@@ -105,12 +106,14 @@ class NodePages:
         ) -> None:
             with trio.move_on_after(login.lifetime_ms / 1000 or float("inf")) as scope:
                 end = soon(scope)
+                connection = self._connections.find(ASKER.get().connection)
                 client = Client(
                     name,
                     is_loopback=False,
                     principal=login.principal,
                     memory=memory,
-                    is_encrypted=is_encrypted,
+                    is_encrypted=is_encrypted if connection is None else connection.is_encrypted,
+                    connection=connection,
                     must_log_in=must_log_in,
                     end=end,
                     quotas=self._services.client_quotas,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -99,6 +101,20 @@ async def test_by_each_mechanism_and_by_token_inside_tls(tmp_path: Path) -> None
                 async with paceline.client.connect(it.address(), settings) as client:
                     await writes(client)
                 assert policy.producers == {"alice"}
+
+
+async def test_operators_see_who_logged_in_over_websocket(tmp_path: Path) -> None:
+    async with guarded(tmp_path, policy=Watching()) as it:
+        settings = ClientSettings(login=it.login("SCRAM-SHA-256"))
+        async with paceline.client.connect(it.address("http", "ws://"), settings) as client:
+            await writes(client)
+            page = await trio.to_thread.run_sync(
+                lambda: urllib.request.urlopen(it.address("http", "http://") + "/api/connections")
+            )
+            with page:
+                found = json.load(page)["connections"]
+        assert "alice" in [each["principal"] for each in found if each["protocol"] == "http"]
+        assert not any(each["encrypted"] for each in found)
 
 
 async def test_in_clear_text_only_by_scram(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ import os
 import random
 import resource
 import socket
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,8 +29,7 @@ from paceline_node.net.frame_bursts import Burst
 from paceline_node.net.framestream import FrameStream, OutboxLimits, Payload
 from paceline_node.net.network import RealDescriptors, RealNetwork
 from paceline_node.net.transport import FilePart
-from paceline_node.peers.auth import Identity, Initiator, Lane, Peer, Secret
-from paceline_node.peers.handshake import initiate
+from paceline_node.peers.auth import Identity, Secret
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, ServerLimits, Session
 
@@ -404,58 +402,6 @@ async def test_strangers_that_say_nothing_keep_no_node_out() -> None:
         for stranger in strangers:
             await trio.aclose_forcefully(stranger)
         nursery.cancel_scope.cancel()
-
-
-async def from_address(host: str, port: int) -> trio.SocketStream:
-    """A connection from an address of its own."""
-    sock = trio.socket.socket()
-    await sock.bind((host, 0))
-    await sock.connect((LOOPBACK, port))
-    return trio.SocketStream(sock)
-
-
-async def slow_node(host: str, port: int, meanwhile: Callable[[], Awaitable[None]]) -> Peer:
-    """A node that connects, and proves who it is after something else; who answers it."""
-    frames = FrameStream(await from_address(host, port), name="slow")
-    initiator = Initiator(
-        identity(1), SECRET, target=NodeId(2), lane=Lane.CONTROL, nonces=os.urandom
-    )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(frames.run_writer)
-        await meanwhile()
-        with trio.fail_after(HANG_S):
-            found = await initiate(frames, initiator)
-        nursery.cancel_scope.cancel()
-    return found
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="one address of loopback only")
-async def test_a_crowd_elsewhere_keeps_no_slow_node_out() -> None:
-    """Whoever opened 64 connections while a node said who it is ended the node's: by coming often
-    from one address, or once from each of many."""
-    most = ServerLimits().strangers
-    async with running_server() as port:
-        crowd: list[trio.SocketStream] = []
-
-        async def ends(stranger: trio.SocketStream) -> None:
-            with trio.fail_after(HANG_S), contextlib.suppress(trio.BrokenResourceError):
-                while await stranger.receive_some():
-                    pass
-
-        async def of_one() -> None:
-            crowd.extend([await from_address("127.0.0.9", port) for _ in range(2 * most)])
-            await ends(crowd[0])
-
-        async def of_many() -> None:
-            hosts = [f"127.0.1.{number}" for number in range(1, 2 * most)]
-            crowd.extend([await from_address(host, port) for host in hosts])
-            await ends(crowd[-most - 1])
-
-        for meanwhile in (of_one, of_many):
-            peer = await slow_node("127.0.0.2", port, meanwhile)
-            assert peer.node_id == 2
-        for stranger in crowd:
-            await trio.aclose_forcefully(stranger)
 
 
 # --- running out of descriptors ---

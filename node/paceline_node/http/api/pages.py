@@ -7,11 +7,10 @@ from functools import partial
 from http import HTTPStatus
 from urllib.parse import unquote
 
-import trio
-
 from paceline.errors import AuthenticationFailed, InvalidRequest
 from paceline.values import dataclass
 from paceline_node.env import RunBlocking
+from paceline_node.fair_places import FairPlaces
 from paceline_node.http.api.call import Call, parameters
 from paceline_node.http.api.documents import Document, encoded
 from paceline_node.http.api.groups import GroupPages
@@ -30,6 +29,8 @@ DESCRIPTION = "/api/openapi.json"
 _JSON = "application/json"
 _AT_ONCE = 8
 """Pages that are made at a time: each may take some megabytes until it is sent."""
+_OF_ONE = 4
+"""Of those who ask from one address: a page may wait for seconds for other nodes."""
 Make = Callable[[Call], Awaitable[Document]]
 
 
@@ -92,7 +93,7 @@ class ApiPages:
         self._turns = turns
         self._run_blocking = run_blocking
         self._must_log_in = must_log_in
-        self._places = trio.CapacityLimiter(_AT_ONCE)
+        self._places = FairPlaces(_AT_ONCE, of_one=_OF_ONE)
         self._description: Page | None = None
 
     @property
@@ -113,7 +114,7 @@ class ApiPages:
             return problem(
                 HTTPStatus.NOT_FOUND, f"no page {asked.path}", f"{DESCRIPTION} describes those"
             )
-        async with self._places:
+        async with self._places.place():
             document = await self.document(asked, principal)
             return Page(await self._turns.run(encoded(document)), _JSON)
 

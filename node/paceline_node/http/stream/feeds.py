@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import trio
 
 from paceline.errors import PacelineError
+from paceline_node.fair_places import FairPlaces
 from paceline_node.http.api.documents import Document, text_of
 from paceline_node.http.page import Asked
 from paceline_node.http.problems import error_document
@@ -32,6 +33,7 @@ BYTES_PER_S = 128 * 1024
 SENT_PER_S = 100
 """To all who watch a document together: what many watch is made less often."""
 _AT_ONCE = 16
+_OF_ONE = 8
 
 
 class Edition(NamedTuple):
@@ -99,7 +101,7 @@ class Feeds:
     def __init__(self, ask: Ask, turns: Turns) -> None:
         self._ask = ask
         self._turns = turns
-        self._places = trio.CapacityLimiter(_AT_ONCE)
+        self._places = FairPlaces(_AT_ONCE, of_one=_OF_ONE)
         self._watched: dict[tuple[str, Principal, str], Feed] = {}
 
     @contextmanager
@@ -120,5 +122,5 @@ class Feeds:
 
     async def _made(self, path: str, principal: Principal) -> Document:
         asked = urlsplit(path)
-        async with self._places:
+        async with self._places.place():
             return await self._ask(Asked(asked.path, asked.query), principal)

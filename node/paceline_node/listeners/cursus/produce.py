@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.errors import NotEnoughReplicas, NotLeader, Outcome, PacelineError
-from paceline.types import Acks, NodeId, TopicId, is_internal_topic, is_valid_topic_name
+from paceline.types import Acks, NodeId, is_internal_topic, is_valid_topic_name
 from paceline.values import dataclass
 from paceline.wire.cursus.batch import CursusBatch, CursusRecord, Dialect, encode_batch
 from paceline.wire.cursus.errors import CursusError, class_of, malformed_batch, quoted
@@ -17,6 +17,7 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.env import Env
 from paceline_node.listeners.cursus.errors import as_cursus
+from paceline_node.listeners.cursus.partition_turns import PartitionTurns
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
 from paceline_node.listeners.cursus.topic_lookup import TopicLookup
 from paceline_node.sequence_numbers import Number, NumberRuns, Rule, SequencedRecords, producer_key
@@ -65,7 +66,7 @@ class CursusProduce:
         self._places = places
         self._routing = routing
         self._limits = limits
-        self._turns: dict[TopicId, int] = {}
+        self._turns = PartitionTurns()
 
     async def publish(self, request: Publish, call: CursusCall) -> Reply:
         """PUBLISH is a batch of one record. Its acks=0 is answered OK."""
@@ -196,9 +197,7 @@ class CursusProduce:
         count = len(topic.partitions)
         if key and topic.configs.get(PARTITIONER, "hash_key") == "hash_key":
             return partition_for(key, count)
-        turn = self._turns.get(topic.topic_id, -1) + 1
-        self._turns[topic.topic_id] = turn
-        return turn % count
+        return self._turns.next(topic.topic_id, count)
 
 
 def _rule(topic: TopicView, batch: CursusBatch) -> Rule | None:
