@@ -17,6 +17,7 @@ from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.fault_model import kind_of
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.oracle import Oracle
+from paceline_cluster.sim.plan import TRAILS
 from paceline_node.storage import incarnation
 from paceline_node.storage.layout import TOPICS, PartitionKey, partition_path
 from paceline_node.storage.memory_disk import CALLS
@@ -36,6 +37,7 @@ _LOGS = 0.35
 _CLIENTS = 0.6
 """How often it is a partition of a topic of clients."""
 _INTERNAL = f"{TOPICS}/__"
+_TRAILS = f"{TOPICS}/{TRAILS}-"
 _BASE_OFFSET, _LENGTH_AT, _UP_TO_LENGTH, _EPOCH = slice(0, 8), 8, 12, slice(12, 16)
 """Of a batch's header: what no checksum covers."""
 _METADATA = "metadata"
@@ -105,6 +107,7 @@ class DiskFaults:
             "call-error": lambda rng: self._failing_call(rng.choice(CALLS), rng),
             "rot": self._rot,
             "rot-logs": self._rot_logs,
+            "rot-trails": self._rot_trails,
             "rot-headers": self._rot_headers,
             "rot-alone": self._rot_alone,
             "unreadable": self._unreadable,
@@ -203,6 +206,19 @@ class DiskFaults:
         logs = [path for path, _ in machine.disk.files() if path.endswith(".log")]
         if logs:
             self._flip(machine, logs[rng.randrange(len(logs))], 0, rng)
+
+    def _rot_trails(self, rng: random.Random) -> None:
+        """Bits flip in a log whose records are deleted from its start; most often nobody sees it
+        before the next start."""
+        machine = self._victim(rng)
+        if machine is None:
+            return
+        logs = [path for path, _ in machine.disk.files() if path.startswith(_TRAILS)]
+        logs = [path for path in logs if path.endswith(".log")]
+        if logs:
+            self._flip(machine, rng.choice(logs), 0, rng)
+            if rng.random() < _SAME_AGAIN:
+                machine.kill()
 
     def _rot_headers(self, rng: random.Random) -> None:
         """A bit flips where no checksum covers it: in the leader epoch of a batch, or in its base

@@ -47,6 +47,7 @@ class Keeping(enum.Enum):
     """A way in which a topic does not keep all that is written to it (``retention/``)."""
 
     TRIMMED = "trimmed"
+    REPEATED = "repeated"
     EVENTS = "events"
     SEASONS = "seasons"
     STATES = "states"
@@ -165,10 +166,12 @@ class Plan:
 
     @property
     def trails(self) -> TopicPlan:
-        """What is deleted from its start by clients. In segments so small that there are many; and
-        no number may be missing, so that whoever forgets one is found."""
+        """What is deleted from its start by clients. In segments so small that there are many, or
+        so large that most of what is deleted lies on the disk still, and what it says is read at
+        each start; and no number may be missing, so that whoever forgets one is found."""
+        size = 32768 if Keeping.REPEATED in self.keepings else 1024
         return replace(
-            self.topics[0], name=TRAILS, partitions=1, segment_bytes=1024, numbers_strictly=True
+            self.topics[0], name=TRAILS, partitions=1, segment_bytes=size, numbers_strictly=True
         )
 
     @property

@@ -202,6 +202,16 @@ HEADERS = Profile(
     nodes=_FEW,
     pauses_s=_SLOW,
 )
+PASSED = Profile(
+    "passed",
+    "bits flip in a log of one disk, and what lies there is deleted before it is repaired",
+    {"rot-trails": 40, "restart-all": 8, "kill": 20, "power": 5, "cut": 5, "move": 20},
+    slot_s=(0.1, 0.9),
+    flush_modes=_DURABLE,
+    nodes=_FEW,
+    pauses_s=(0.05, 0.1),
+    keepings=("trimmed", "repeated"),
+)
 LOSS = Profile(
     "loss",
     "files and directories of one disk at a time are gone",
@@ -348,6 +358,7 @@ QUIET = Profile("quiet", "no faults: no leader may change", rough=False)
 HARMED = (
     ROT,
     HEADERS,
+    PASSED,
     LOSS,
     UNREADABLE,
     STALE,

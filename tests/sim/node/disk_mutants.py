@@ -22,6 +22,7 @@ from paceline_cluster.sim.profiles import (
     FORCED,
     FORGETFUL,
     LOSS,
+    PASSED,
     ROT,
     STALE,
     UNREADABLE,
@@ -306,6 +307,10 @@ def _want_of_descriptors_ends_it() -> Iterator[None]:
         yield
 
 
+def _hear_of_nothing(self: Log) -> None:
+    """The producers that were read around a hole are believed when the log start has passed it."""
+
+
 def _whosesoever(self: Owner, named: object) -> None:
     """What another log's file says is believed."""
 
@@ -329,6 +334,13 @@ MUTANTS: Sequence[NodeMutant] = (
         _patch(LogDirectory, "open_all", _nothing_is_missing),
         seed=7,
         rare=True,
+    ),
+    NodeMutant(
+        "deleted damage is forgotten",
+        PASSED,
+        _patch(Log, "_weigh_holes", _hear_of_nothing),
+        seed=2,
+        alone=True,
     ),
     NodeMutant("rot behind the last checkpoint is torn", ROT, _rot_is_torn, seed=4, rare=True),
     NodeMutant(

@@ -47,9 +47,11 @@ from tests.sim.replication.mutants import Patch
 class NodeMutant:
     """``budget`` seeds of ``profile`` must suffice; ``seed`` is the first that was found to. They
     are runs of ``seconds`` without transactions, segments and foreign clients, unless ``whole``;
-    foreign clients stay where it needs them. Most seeds miss a ``rare`` one, and any change of what
-    nodes do moves those that show it: it has 200, and ``scripts/test slow`` alone looks for it. So
-    it does for those ``found_elsewhere``, in the cores' simulator or under another protocol."""
+    foreign clients stay where it needs them; ``alone``: the clients of topics that do not keep all
+    have the cluster to themselves, but for a writer and a reader. Most seeds miss a ``rare`` one,
+    and any change of what nodes do moves those that show it: it has 200, and ``scripts/test slow``
+    alone looks for it. So it does for those ``found_elsewhere``, in the cores' simulator or under
+    another protocol."""
 
     name: str
     profile: Profile
@@ -57,6 +59,7 @@ class NodeMutant:
     seed: int
     budget: int = 10
     whole: bool = False
+    alone: bool = False
     foreign_clients: bool = False
     seconds: float = 6.0
     rare: bool = False

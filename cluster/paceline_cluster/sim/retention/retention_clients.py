@@ -15,12 +15,14 @@ from paceline_cluster.sim.plan import Keeping, Plan, TopicPlan
 from paceline_cluster.sim.retention import compacted_topic, event_streams
 from paceline_cluster.sim.retention.compacted_topic import CompactedTopicWriter
 from paceline_cluster.sim.retention.event_streams import EventStreamJudge, EventStreamWriter
+from paceline_cluster.sim.retention.insistent_writer import InsistentWriter
 from paceline_cluster.sim.retention.log_starts import LogStarts
 from paceline_cluster.sim.retention.producer_state_check import differing_producer_states
 from paceline_cluster.sim.retention.recreated_topic import RecreatedTopic
 from paceline_cluster.sim.retention.trimmer import Trimmer
 
 _STREAM_WRITERS = 2
+_INSISTENT = 2
 
 
 class RetentionClients:
@@ -33,13 +35,21 @@ class RetentionClients:
         fork: Callable[[], random.Random] = lambda: random.Random(rng.getrandbits(64))  # noqa: E731
         self.starts = LogStarts((topic.name for topic in plan.written), fail)
         self._streams = EventStreamJudge(fail)
-        self.writers: list[EventStreamWriter | CompactedTopicWriter] = []
+        self.writers: list[EventStreamWriter | CompactedTopicWriter | InsistentWriter] = []
+        self._insistent: list[InsistentWriter] = []
         self.others: list[Trimmer | RecreatedTopic] = []
         self._states = CompactedTopicWriter("states", plan, fork())
         has = plan.keepings.__contains__
         if has(Keeping.TRIMMED):
             where = TopicPartition(plan.trails.name, 0)
             self.others.append(Trimmer("trimmer", where, self.starts, recorder, fork()))
+        if has(Keeping.REPEATED):
+            where = TopicPartition(plan.trails.name, 0)
+            for number in range(_INSISTENT):
+                name = f"insistent{number}"
+                writer = InsistentWriter(name, where, plan, recorder, fork(), fail)
+                self._insistent.append(writer)
+            self.writers += self._insistent
         if has(Keeping.EVENTS):
             for number in range(_STREAM_WRITERS):
                 self.writers.append(
@@ -70,6 +80,8 @@ class RetentionClients:
 
     async def last_look(self, cluster: SimCluster, host: str) -> None:
         """Ask once more for what only answers tell."""
+        for writer in self._insistent:
+            await writer.last_look(cluster, host)
         if Keeping.EVENTS in self._plan.keepings:
             await event_streams.last_look(cluster, host, self._rng, self._streams)
 
