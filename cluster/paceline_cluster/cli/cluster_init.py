@@ -12,8 +12,7 @@ import click
 import trio
 
 from paceline_cluster import create, ports
-from paceline_cluster.cli.complete_settings import complete_node_settings
-from paceline_cluster.cli.options import VOTERS_HELP, parse_settings
+from paceline_cluster.cli.options import settings_option, voters_option
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.passwords import first_line
 from paceline_cluster.cli.survey_report import address_table
@@ -53,16 +52,8 @@ ADMINISTRATOR = "admin"
     is_flag=True,
     help="Encrypt everything, with certificates for a year; their authorities stay in DIR/tls.",
 )
-@click.option("--voters", type=click.Choice(["1", "3", "5"]), help=VOTERS_HELP)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=parse_settings,
-    shell_complete=complete_node_settings,
-    help="A setting for all nodes.",
-)
+@voters_option
+@settings_option
 @click.option(
     "--admin",
     metavar="NAME",

@@ -21,9 +21,8 @@ import trio
 from paceline.counted import counted
 from paceline.values import dataclass
 from paceline_cluster import create, growing, later_listeners, launch, ports, profiles, state
-from paceline_cluster.cli.complete_settings import complete_node_settings
 from paceline_cluster.cli.find_cluster import DIRECTORY_VARIABLE, default_directory, overruled
-from paceline_cluster.cli.options import STOP_TIMEOUT_S, VOTERS_HELP, parse_settings
+from paceline_cluster.cli.options import STOP_TIMEOUT_S, settings_option, voters_option
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.cli.units import Seconds
 from paceline_cluster.ephemeral import ephemeral_directory
@@ -75,20 +74,8 @@ class UpOptions:
 @click.option(
     "--port-offset", type=int, default=0, metavar="N", help="Add N to every documented port."
 )
-@click.option(
-    "--voters",
-    type=click.Choice(["1", "3", "5"]),
-    help=VOTERS_HELP,
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=parse_settings,
-    shell_complete=complete_node_settings,
-    help="A setting for all nodes, for example log.segment_bytes=1048576.",
-)
+@voters_option
+@settings_option
 @click.option(
     "--tls",
     is_flag=True,
