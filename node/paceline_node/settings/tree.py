@@ -257,9 +257,7 @@ class RaftSettings:
     voters: int = setting(
         3, "Voters that the quorum grows to by itself, from as many nodes; odd.", low=1, high=9
     )
-    heartbeat_ms: int = setting(
-        100, "Pause between the leader's heartbeats.", low=10, high=10_000, local=60
-    )
+    heartbeat_ms: int = setting(100, "Pause between the leader's heartbeats.", low=10, high=10_000)
     election_ms: int = setting(
         1000,
         "Silence after which a voter stands for election: drawn from one to two times this.",

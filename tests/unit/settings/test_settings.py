@@ -188,7 +188,7 @@ def test_the_local_profile_is_quicker_and_explicit_values_still_win() -> None:
     local = load(flags=["cluster.timing=local", "broker.heartbeat_ms=300"])
     assert local.cluster.timing is Timing.LOCAL
     assert (local.broker.heartbeat_ms, local.broker.session_ms) == (300, 2000)
-    assert (local.raft.heartbeat_ms, local.raft.election_ms) == (60, 500)
+    assert (local.raft.heartbeat_ms, local.raft.election_ms) == (100, 500)
     production = load()
     assert (production.broker.heartbeat_ms, production.broker.session_ms) == (500, 4000)
     assert (production.raft.heartbeat_ms, production.raft.election_ms) == (100, 1000)
