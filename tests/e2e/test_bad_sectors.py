@@ -102,6 +102,7 @@ def _alive(pid: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_old_segment_of_the_leader(cluster: Cluster, bad: BadSectors, tmp_path: Path) -> None:
     """A consumer that comes upon it gets everything: somebody else leads, and the range is
     fetched from there."""
@@ -145,12 +146,13 @@ def test_segment_of_a_follower(scrubbed: Cluster, bad: BadSectors, tmp_path: Pat
     _require_equal(scrubbed, "follower")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "which"),
     [
-        pytest.param("stop", 0, id="stop-oldest", marks=pytest.mark.slow),
-        pytest.param("stop", -1, id="stop-newest", marks=pytest.mark.slow),
-        pytest.param("kill", 0, id="kill-oldest", marks=pytest.mark.slow),
+        pytest.param("stop", 0, id="stop-oldest"),
+        pytest.param("stop", -1, id="stop-newest"),
+        pytest.param("kill", 0, id="kill-oldest"),
         pytest.param("kill", -1, id="kill-newest"),
     ],
 )

@@ -7,6 +7,7 @@ import json
 import threading
 from pathlib import Path
 
+import pytest
 import trio
 
 from paceline.client import DrivenSettings, blocking
@@ -134,6 +135,7 @@ def strike(cluster: Cluster, topic: str, group: str, readers: Readers, source: S
     cluster.run("node", "restart", str(killed))
 
 
+@pytest.mark.slow
 def test_a_driven_group_survives_a_member_its_coordinator_and_a_leader(
     shared_cluster: Cluster, tmp_path: Path
 ) -> None:

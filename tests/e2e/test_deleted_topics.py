@@ -7,6 +7,8 @@ import os
 import signal
 from collections.abc import Callable
 
+import pytest
+
 from paceline.client import blocking
 from tests.e2e.cluster import Cluster, wait_until
 
@@ -32,6 +34,7 @@ def read(cluster: Cluster, topic: str, group: str, count: int) -> list[bytes]:
     return cluster.run(*words).stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_a_deletion_that_no_coordinator_saw(
     make_cluster: Callable[..., Cluster],
 ) -> None:

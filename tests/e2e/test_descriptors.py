@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.cluster import Cluster
 from tests.e2e.v1 import V1Client
 
@@ -71,6 +73,7 @@ PARTITIONS = 400
 STRANGERS = 960
 
 
+@pytest.mark.slow
 def test_more_logs_than_descriptors_and_strangers_that_say_nothing(
     make_cluster: Callable[..., Cluster],
 ) -> None:

@@ -140,7 +140,8 @@ def test_what_one_disk_lost_comes_from_the_other(
     story.finish()
 
 
-@pytest.mark.parametrize("rotten", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("rotten", [True, False])
 def test_a_log_that_does_not_say_whose_it_is_goes_by_its_name(
     dying_cluster: Cluster, rotten: bool
 ) -> None:
@@ -155,9 +156,10 @@ def test_a_log_that_does_not_say_whose_it_is_goes_by_its_name(
     story.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "which",
-    [Offsets.RECOVERY, pytest.param(Offsets.LOG_START, marks=pytest.mark.slow)],
+    [Offsets.RECOVERY, Offsets.LOG_START],
     ids=lambda which: which.value,
 )
 def test_without_a_checkpoint_nobody_is_sure(dying_cluster: Cluster, which: Offsets) -> None:

@@ -119,6 +119,7 @@ def test_a_node_that_does_not_run_says_why_and_what_starts_it(stray: Cluster) ->
     stray.run("health", "--exit-when-healthy")
 
 
+@pytest.mark.slow
 def test_a_stopped_cluster_says_what_starts_it(stray: Cluster) -> None:
     """'node restart' was advised, thrice; a client tried for 5 s, and spoke of refused
     connections."""
@@ -141,6 +142,7 @@ def test_a_stopped_cluster_says_what_starts_it(stray: Cluster) -> None:
     stray.run("topic", "list")
 
 
+@pytest.mark.slow
 def test_a_closed_cluster_is_started_by_who_has_not_logged_in(
     stray: Cluster, tmp_path: Path
 ) -> None:

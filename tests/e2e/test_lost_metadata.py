@@ -130,14 +130,15 @@ def _start_one_by_one(nodes: Nodes, order: tuple[int, ...]) -> None:
     nodes.start(order[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "orders"),
     [
-        pytest.param("one copy lost", ORDERS[:2], marks=pytest.mark.slow),
-        pytest.param("one copy rotten", ORDERS[2:3], marks=pytest.mark.slow),
-        pytest.param("one copy rotten", ORDERS[3:4], marks=pytest.mark.slow),
+        pytest.param("one copy lost", ORDERS[:2]),
+        pytest.param("one copy rotten", ORDERS[2:3]),
+        pytest.param("one copy rotten", ORDERS[3:4]),
         ("both copies lost", ORDERS[:1]),
-        pytest.param("both copies lost", ORDERS[2:3], marks=pytest.mark.slow),
+        pytest.param("both copies lost", ORDERS[2:3]),
     ],
 )
 def test_a_damaged_voter_forgets_nothing(

@@ -19,6 +19,7 @@ HANG_S = 1800.0
 """Bounds a hang of fifty commands; on a quiet machine they take seconds."""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(HANG_S)
 def test_every_mistake_is_told_with_its_cause(shared_cluster: Cluster, tmp_path: Path) -> None:
     shared_cluster.run("topic", "create", "orders", "--partitions", "3")

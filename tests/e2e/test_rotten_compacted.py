@@ -82,7 +82,8 @@ def _said(cluster: Cluster, node: int) -> str:
     return (Path(cluster.node(node)["dir"]) / "node.log").read_text(errors="replace")
 
 
-@pytest.mark.parametrize("when", ["running", pytest.param("stopped", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["running", "stopped"])
 def test_rotten_follower_is_not_elected(scrubbed: Cluster, when: str) -> None:
     """Running: the other follower is out of the ISR meanwhile and fetches its way back. Stopped:
     the rotten one comes back with damage. Whether it is repaired or not when the leader dies: only

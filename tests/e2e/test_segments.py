@@ -34,6 +34,7 @@ REPORT = os.environ.get("PACELINE_SEGMENT_REPORT")
 pytestmark = pytest.mark.timeout(1800 if EVENTS > 10_000 else 300)
 
 
+@pytest.mark.slow
 def test_the_command_line(shared_cluster: Cluster, tmp_path: Path) -> None:
     run, as_json = shared_cluster.run, shared_cluster.json
     name = "logs/app/0"

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.cluster import HANG_S
 
 TESTS = """
@@ -26,6 +28,7 @@ def test_kill_freeze_and_restart(paceline):
 """
 
 
+@pytest.mark.slow
 def test_the_same_methods_work_on_processes(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")

@@ -25,8 +25,9 @@ QUICK = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("protocol", ["native", pytest.param("cursus", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("protocol", ["native", "cursus"])
 async def test_kills_at_steps_of_the_end(tmp_path: Path, protocol: str) -> None:
     blows: Counter[str] = Counter()
 

@@ -102,7 +102,8 @@ async def _send(client: TransactionalClient, producer: int, sequence: int) -> tu
     return answer.error_code, answer.base_offset
 
 
-@pytest.mark.parametrize("how", [BEHIND, pytest.param(EMPTIED, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [BEHIND, EMPTIED])
 def test_batches_sent_again_are_known(eager_cluster: Cluster, how: str) -> None:
     eager_cluster.run("topic", "create", TOPIC, "--partitions", "1", "--replication-factor", "3")
     late = Late(eager_cluster, TOPIC)
@@ -208,7 +209,8 @@ async def _ask_the_late_one(
         assert isinstance(await raw.reply(), m.SegmentIsSealed)
 
 
-@pytest.mark.parametrize("how", [BEHIND, pytest.param(EMPTIED, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [BEHIND, EMPTIED])
 def test_a_version_is_given_once(eager_cluster: Cluster, how: str) -> None:
     trio.run(_create_streams, eager_cluster)
     late = Late(eager_cluster, "t")

@@ -39,6 +39,7 @@ def _start_both(cluster: Cluster, tmp_path: Path, first: int, second: int) -> No
         cluster.wait(waiting, stderr=told)
 
 
+@pytest.mark.slow
 def test_health_says_why_a_node_follows_nobody(
     make_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:

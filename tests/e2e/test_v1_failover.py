@@ -66,6 +66,7 @@ class Writer:
         self.client = None
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_acknowledged_records_survive_kills(shared_cluster: Cluster) -> None:
     cluster = shared_cluster

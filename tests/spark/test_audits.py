@@ -62,6 +62,7 @@ def by_one(base: int, sequence: int, count: int = 10, **more: object) -> list[Ro
     return [batch(replica, base, count, **told) for replica in range(2)]
 
 
+@pytest.mark.slow
 def test_what_cleaners_left_is_no_finding(spark: SparkSession) -> None:
     """Replicas are cleaned each when its time comes. A4, A6 and A7 took what was gone for lost."""
     lead = [batch(0, 0, 2, contentHash=b"cleaned", producerId=7, baseSequence=0)]

@@ -20,6 +20,7 @@ from paceline.spark.sink_ids import TaskId, WriteId
 from tests.spark.queries import DONE_S, Job, Query, Topics
 
 
+@pytest.mark.slow
 def test_reading_only_what_is_committed_from_now_on_is_no_loss(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -55,6 +56,7 @@ def test_a_start_beyond_the_log_is_a_loss_once(
     assert query.offsets()[-1]["$paceline"]["lost"] == {topic: {"0": 2}}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("spark")
 def test_a_checkpoint_is_for_one_job(job: Job, topics: Topics, tmp_path: Path) -> None:
     """A restore left out as many files of another archive as it had read of the first; an archive
@@ -119,6 +121,7 @@ def test_what_was_archived_long_ago_is_kept(job: Job, topics: Topics, tmp_path: 
     assert (kept["retention.ms"], kept["retention.bytes"]) == ("-1", "-1")
 
 
+@pytest.mark.slow
 def test_a_copied_checkpoint_leaves_nothing_out(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -152,6 +155,7 @@ def test_a_copied_checkpoint_leaves_nothing_out(
     assert topics.read(sink) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("spark")
 def test_an_archive_outlives_an_older_checkpoint(job: Job, topics: Topics, tmp_path: Path) -> None:
     """As above; and there is a way to go on."""

@@ -140,6 +140,7 @@ def test_archive_compact_verify_and_restore(job: Job, topics: Topics, tmp_path: 
     assert [each["kind"] for each in report["findings"]] == ["FILE_DAMAGED"]
 
 
+@pytest.mark.slow
 def test_a_restore_outlives_the_files_that_it_reads(
     job: Job, topics: Topics, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def test_a_python_that_the_user_has_named_stays(
         register(spark)
 
 
+@pytest.mark.slow
 def test_a_wrong_port_is_told_in_one_line(
     spark: SparkSession, topics: Topics, closed: str, tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ def test_any_time_and_any_name_come_back(restored: Restored) -> None:
     assert restored.compared(topic, target) == {"RECORD_CHANGED": 1}, "and all else is equal"
 
 
+@pytest.mark.slow
 def test_restores_of_every_kind_are_compared(restored: Restored) -> None:
     """Two sources in one topic, one of them trimmed since; by key; and into a wrong partition."""
     topics, one, two = restored.topics, restored.one, restored.two

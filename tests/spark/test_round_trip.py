@@ -14,6 +14,7 @@ from paceline_cluster.round_trip.world import Shape, world
 SMALL = Shape(topics=2, rounds=1, changes=3, strikes=("workers",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_every_copy_is_right(
     spark: SparkSession, client: blocking.Client, bootstrap: str, tmp_path: Path, seed: int

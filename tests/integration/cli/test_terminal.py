@@ -40,6 +40,7 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 @pytest.mark.paceline(nodes=1)
 def test_everything_fits_and_ids_are_whole(paceline: BlockingPaceline) -> None:
     name = "orders-of-the-european-warehouse"

@@ -25,6 +25,7 @@ async def degraded(nodes: FaultyCluster, number: int, expected: bool) -> None:
     await nodes.wait_for(f"node {number} degraded={expected}", told)
 
 
+@pytest.mark.slow
 async def test_a_leader_with_a_slow_disk_gives_way_and_may_come_back(tmp_path: Path) -> None:
     async with faulty_cluster(tmp_path) as nodes:
         await create(nodes, "t")

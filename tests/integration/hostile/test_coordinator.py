@@ -90,6 +90,7 @@ async def stays(consumer: ScriptedConsumer) -> None:
     raise AssertionError("an honest consumer was closed")
 
 
+@pytest.mark.slow
 async def test_positions_of_strangers_share_the_account_of_memory(tmp_path: Path) -> None:
     """80 bytes make a coordinator keep where a group of its own is in all partitions that there
     are: 100 of them held 50 MiB that nobody counted."""

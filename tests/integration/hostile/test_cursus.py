@@ -76,6 +76,7 @@ async def test_a_reader_that_resets_its_stream_is_no_failure(tmp_path: Path) -> 
         assert [each for each in logged if "exc_info" in each] == []
 
 
+@pytest.mark.slow
 async def test_idle_streams_of_another_node_hold_up_no_forwarded_write(tmp_path: Path) -> None:
     """64 of them made each write that was forwarded beside them wait, 400 stopped all."""
     flags = {

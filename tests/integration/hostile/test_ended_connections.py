@@ -302,6 +302,7 @@ async def test_what_has_ended_is_gone(tmp_path: Path) -> None:
     assert not left, left
 
 
+@pytest.mark.slow
 async def test_who_waited_is_gone(tmp_path: Path) -> None:
     left = {}
     async with lone_node(tmp_path, QUICK) as node:

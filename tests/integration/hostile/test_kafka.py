@@ -39,6 +39,7 @@ async def test_requests_that_name_a_partition_again_and_again(tmp_path: Path) ->
             assert len(found.topics[0].partitions) == 10_000
 
 
+@pytest.mark.slow
 async def test_produces_of_much(tmp_path: Path) -> None:
     """All of a request was read, checked and appended in one step: 10,000 partitions in 0.26 s."""
     async with (
@@ -61,6 +62,7 @@ async def test_produces_of_much(tmp_path: Path) -> None:
             assert {each.error_code for each in answers} == {code}, answers[0]
 
 
+@pytest.mark.slow
 async def test_commits_of_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of a request was one batch, written and folded in one step: 576 KB that named a partition
     32,000 times kept the coordinator for half a second, and each follower for a quarter."""

@@ -18,20 +18,13 @@ ONE = {
     "topics.partitions": "20",
 }
 PARTS = 4
-FIRST = 2
-"""With requests of all kinds; the others are slow."""
 HELD_S = 0.25
 TRIES = 6
 """A step that is too long each time is the node's; one that was too long once, the machine's."""
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        pytest.param(part, marks=[] if part == FIRST else [pytest.mark.slow])
-        for part in range(PARTS)
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
 async def test_every_list_of_every_request_at_its_longest(tmp_path: Path, part: int) -> None:
     """One topic named 32,000 times in METADATA kept the loop for 140 s and took 2 GB; deleting
     32,000 groups that were not there 0.5 s, and most other lists between 0.1 and 0.4 s."""

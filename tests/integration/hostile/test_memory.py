@@ -103,13 +103,14 @@ async def flood(streams: Sequence[trio.SocketStream], data: bytes) -> None:
             nursery.start_soon(one, stream)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "protocol",
     [
-        pytest.param("native", marks=pytest.mark.slow),
+        "native",
         "kafka",
         "cursus",
-        pytest.param("segment", marks=pytest.mark.slow),
+        "segment",
     ],
 )
 async def test_frames_that_are_never_whole_share_one_account(tmp_path: Path, protocol: str) -> None:

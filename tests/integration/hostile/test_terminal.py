@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 import trio
 
 from paceline.wire.kafka import groups, offsets, transactions
@@ -81,6 +82,7 @@ async def shown(node: RunningNode, directory: Path, *words: str) -> bytes:
     return bytes(told)
 
 
+@pytest.mark.slow
 async def test_a_terminal_is_not_sent_what_it_would_obey(tmp_path: Path) -> None:
     """Names of groups, client ids, transactional ids and records reached it as they were."""
     async with lone_node(tmp_path, ONE) as node:

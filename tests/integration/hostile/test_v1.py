@@ -62,6 +62,7 @@ async def test_after_a_line_of_another_protocol_nothing_is_read(
         assert (await client.ok("PRODUCE", "orders k:1"))["offset"] == "1"
 
 
+@pytest.mark.slow
 async def test_long_lines_are_read_beside_the_loop(tmp_path: Path) -> None:
     """A MiB of words, or of escapes, took 0.1 s each."""
     flags = {**ONE, "v1.max_line_bytes": str(16 * 1024 * 1024)}

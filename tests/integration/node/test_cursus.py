@@ -321,6 +321,7 @@ async def test_too_few_replicas_are_named(tmp_path: Path) -> None:
         assert (await client.produce(batch("t", numbered(1, 1))))["last_offset"] == 0
 
 
+@pytest.mark.slow
 async def test_an_unread_flood_of_acks_0_does_not_stop_the_connection(
     client: CursusClient,
 ) -> None:

@@ -156,6 +156,7 @@ async def test_readers_begin_at_the_commit_and_old_generations_end(client: Cursu
     )
 
 
+@pytest.mark.slow
 async def test_silent_members_go_in_one_generation(tmp_path: Path) -> None:
     flags = {**ONE, "cursus.session_timeout_ms": "3000"}
     async with (

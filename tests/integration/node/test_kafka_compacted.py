@@ -208,6 +208,7 @@ CLIENTS = (librdkafka_reads, kafka_python_reads, aiokafka_reads)
 # --- reading past what is empty -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_all_clients_read_past_many_empty_segments(tmp_path: Path) -> None:
     async with compacted(tmp_path) as log:
         kept = [(13, b"11"), (14, b"last")]

@@ -73,6 +73,7 @@ async def test_a_client_that_sends_a_frame_in_pieces(tmp_path) -> None:
         assert one(await slow.read(0, 9, 1)).base_offset == 0
 
 
+@pytest.mark.slow
 async def test_names_of_any_length_are_told_back_in_part(tmp_path) -> None:
     """Whatever the partitions of one long name are refused for, its answer is no multiple of it;
     and in version 8 a text has 32 KiB of room."""

@@ -38,6 +38,7 @@ async def come_true(what: Callable[[], bool]) -> None:
             await trio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_all_of_them_are_made_configured_led_and_deleted(tmp_path: Path) -> None:
     async with cluster(tmp_path) as nodes, connect(nodes.bootstrap_native) as client:
         every = range(3)

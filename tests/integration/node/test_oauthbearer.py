@@ -161,6 +161,7 @@ async def test_published_kafka_clients_with_tokens_of_nobody(tmp_path: Path) -> 
         await in_thread(is_refused)
 
 
+@pytest.mark.slow
 async def test_the_session_ends_with_the_token_unless_the_log_in_is_repeated(
     tmp_path: Path,
 ) -> None:

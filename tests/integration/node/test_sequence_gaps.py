@@ -157,6 +157,7 @@ def librdkafka_writes(server: str, number: int) -> list[tuple[bytes, object]]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_librdkafka_is_told_of_nothing_that_is_not_in_the_log(tmp_path) -> None:  # type: ignore[no-untyped-def]
     async with replicated(tmp_path) as (address, client):

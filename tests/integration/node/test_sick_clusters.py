@@ -112,6 +112,7 @@ async def topic(nodes: Cluster, name: str, replicas: int, **configs: str) -> int
     return await nodes.leader(name, 0)
 
 
+@pytest.mark.slow
 async def test_disks(tmp_path: Path) -> None:
     async with nodes_at(tmp_path, replication__lag_max_ms="5000") as nodes:
         leader = await topic(nodes, "t", 3)

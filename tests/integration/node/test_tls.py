@@ -289,6 +289,7 @@ async def test_tls_on_plaintext_ports(tmp_path: Path, site: Site) -> None:
                 await v1.ok("PRODUCE", "orders k:v acks=1")
 
 
+@pytest.mark.slow
 async def test_handshakes_that_stall_are_given_up(tmp_path: Path, site: Site) -> None:
     flags = {**site.flags, "tls.handshake_ms": "8000"}
     with capture_logs() as logs:

@@ -60,6 +60,7 @@ async def leader_of(nodes: Cluster) -> tuple[int, tuple[int, ...]]:
             await trio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_what_is_told_after_the_coordinator_was_set_back_is_there(tmp_path: Path) -> None:
     """The coordinator gave out identities that the logs knew with their sequences: batches were
     taken for old ones, and the commit was answered OK. A staged one was in prepare_commit for

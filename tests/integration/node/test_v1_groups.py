@@ -296,6 +296,7 @@ async def test_files_of_an_older_broker_are_taken_over_once(tmp_path) -> None:
         assert (await client.ok("OFFSET", "g1 orders 0"))["offset"] == "12"
 
 
+@pytest.mark.slow
 async def test_files_are_kept_until_each_partition_has_taken_its_part(tmp_path) -> None:
     """There was no room for one of the logs: what belongs there was said to be left, and both files
     were put aside and written over without it."""

@@ -31,6 +31,7 @@ def escape(data: bytes) -> str:
 # --- values ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_any_key_and_value_round_trip_with_percent_encoding(tmp_path) -> None:
     async with lone_node(tmp_path, ONE) as node, V1Client(node.v1) as client:
 

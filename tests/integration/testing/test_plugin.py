@@ -89,6 +89,7 @@ def test_needs_nothing():
     assert "paceline(nodes=3, settings={}, tls=False)" in output
 
 
+@pytest.mark.slow
 def test_a_fixture_that_fails_shows_the_cluster_and_a_test_that_passes_shows_nothing(
     tmp_path: Path,
 ) -> None:
@@ -153,6 +154,7 @@ def test_waits_in_vain(paceline):
 LOG_LINE = re.compile(r"^(?:E +)?\d\d:\d\d:\d\d\.\d+ node-0 \w+ .*$", re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_failure_shows_a_few_log_lines_once_and_says_where_all_are(tmp_path: Path) -> None:
     # With CI set, pytest's summary repeats whole messages.
     code, output = _pytest(

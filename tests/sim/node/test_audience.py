@@ -50,6 +50,7 @@ async def it_falls(story: Story) -> None:
     await story.in_sync()
 
 
+@pytest.mark.slow
 def test_all_have_their_seats_again() -> None:
     play(it_falls, plan())
 

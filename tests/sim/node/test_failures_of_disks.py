@@ -333,6 +333,7 @@ def test_row_40_min_isr_changes_while_replicas_leave() -> None:
     play(script, plan_of(writers=2))
 
 
+@pytest.mark.slow
 def test_a_node_that_starts_without_any_descriptor_waits() -> None:
     """Its disk is sound: it neither ends itself, nor is it taken for a damaged one."""
 

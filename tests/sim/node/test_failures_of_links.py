@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import trio
 
 from paceline.client.client import Client
@@ -207,6 +208,7 @@ def test_row_38_a_batch_whose_answer_was_lost_is_repeated_at_the_new_leader() ->
     assert verdict.unknown == 0
 
 
+@pytest.mark.slow
 def test_a_follower_far_behind_comes_back_over_a_slow_link() -> None:
     """Its leaders could send it more at once than the link carries before a request is overdue.
     Where one node leads all of it, one link carries it: 95 s."""
@@ -224,6 +226,7 @@ def test_a_follower_far_behind_comes_back_over_a_slow_link() -> None:
     play(script, replace(plan_of(), pause_s=0.5))
 
 
+@pytest.mark.slow
 def test_a_damaged_replica_is_repaired_over_a_slow_link() -> None:
     """What is lost is more than the link carries before a request is overdue."""
 

@@ -50,6 +50,7 @@ def test_what_was_read_for_good_is_copied_once(client: ForeignClient) -> None:
     play(some_copies, plan(client))
 
 
+@pytest.mark.slow
 def test_offsets_of_aborted_transactions_of_kafka_that_are_kept_are_found() -> None:
     settle = TransactionalOffsets.settle
 

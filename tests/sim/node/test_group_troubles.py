@@ -407,6 +407,7 @@ def test_members_get_through(rule: Rule) -> None:
     play(script(rule.act), plan())
 
 
+@pytest.mark.slow
 @each_rule
 def test_without_the_rule_they_do_not(rule: Rule) -> None:
     with rule.taken_away():

@@ -203,10 +203,12 @@ def test_counting_a_fetch_of_an_older_term_is_found() -> None:
         find(hear_a_fetch_of_an_older_term, alone(), "I4 ")
 
 
+@pytest.mark.slow
 def test_a_proposal_counts_once() -> None:
     play_where_it_fits(hear_a_proposal_twice, alone())
 
 
+@pytest.mark.slow
 def test_a_proposal_on_an_older_version_is_found() -> None:
     with core("no partition epoch CAS")():
         find(hear_a_proposal_twice, alone(), "I4 ")

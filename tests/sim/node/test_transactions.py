@@ -46,11 +46,13 @@ def test_committed_ones_are_read_wholly_and_aborted_ones_never() -> None:
     play(some_transactions, plan())
 
 
+@pytest.mark.slow
 def test_aborted_records_that_readers_are_given_are_found() -> None:
     with mock.patch.object(TransactionIndex, "aborted_in", return_value=[]):
         find(some_transactions, plan(), "refused but stored")
 
 
+@pytest.mark.slow
 def test_reading_beyond_what_is_decided_is_found() -> None:
     to_the_high_watermark = property(lambda self: self._replica.high_watermark)
     with mock.patch.object(LongPolls, "last_stable_offset", to_the_high_watermark):
@@ -99,6 +101,7 @@ def decided(machine: Machine) -> set[TransactionKey]:
     }
 
 
+@pytest.mark.slow
 def test_a_marker_is_ordered_from_whoever_leads_by_now() -> None:
     # Several linger with all their records stored: one of them is decided in time.
     play(a_leader_falls_silent_in_the_middle, replace(plan(), nodes=5, transactors=6, pause_s=0.5))

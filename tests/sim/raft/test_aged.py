@@ -23,6 +23,7 @@ RUNS = max(1, SEEDS // 2)
 FIRST = int(os.environ.get("PACELINE_FIRST_SEED", "0"))
 
 
+@pytest.mark.slow
 def test_an_old_disk() -> None:
     worlds = [simulate_aged(seed) for seed in range(FIRST, FIRST + RUNS)]
     if RUNS >= 25:
@@ -62,6 +63,7 @@ def test_another_history_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_caught(SEEDS)
 
 
+@pytest.mark.slow
 def test_what_is_committed_is_forgotten_in_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NodeState, "known_commit", property(lambda self: self.commit))
     assert is_caught(2 * SEEDS)

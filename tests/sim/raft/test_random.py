@@ -50,6 +50,7 @@ def test_short_terms() -> None:
         simulate(seed, profile=profile)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [2168, 2246, 4321])
 def test_a_disk_that_is_lost_does_not_become_a_voters(seed: int) -> None:
     """A learner died with its disk just before the only voter promoted it: no majority of the two

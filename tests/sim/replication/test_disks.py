@@ -314,6 +314,7 @@ async def test_a_trim_is_told_once_every_replica_has_room_to_write_it_down(
         assert told == [4]
 
 
+@pytest.mark.slow
 async def test_a_follower_that_cannot_write_down_a_trim_leaves_and_comes_back(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -58,6 +58,7 @@ def test_nobody_is_told_what_did_not_happen_after_an_unclean_election() -> None:
     assert committed > SEEDS
 
 
+@pytest.mark.slow
 def test_without_knowing_of_the_loss_it_goes_wrong() -> None:
     for seed in range(MUTANT_SEEDS):
         try:
