@@ -14,7 +14,7 @@ from typing import Protocol
 from paceline.wire.batch_header import HEADER_BYTES
 from paceline_cluster.sim.budget import LossBudget
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.fault_model import kind_of
+from paceline_cluster.sim.fault_model import IN_PLACE, kind_of
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.oracle import Oracle
 from paceline_cluster.sim.plan import TRAILS
@@ -105,6 +105,7 @@ class DiskFaults:
             "rename-error": lambda rng: self._failing_call("rename", rng),
             "names-error": lambda rng: self._failing_call("fsync_dir", rng),
             "call-error": lambda rng: self._failing_call(rng.choice(CALLS), rng),
+            "unwritable": self._unwritable,
             "rot": self._rot,
             "rot-logs": self._rot_logs,
             "rot-trails": self._rot_trails,
@@ -174,6 +175,29 @@ class DiskFaults:
         self._hand.note(f"{operation}-error", machine, about=path)
         machine.failing_calls = True
         disk.fail_next(operation, code=errno.EIO, path=path)
+
+    def _unwritable(self, rng: random.Random) -> None:
+        """Every write of a small file fails that is kept open and says how far logs are durable.
+        When all have gone down some time later, a log has lost its end, too."""
+        machine = self._victim(rng)
+        path = rng.choice(IN_PLACE)
+        node = None if machine is None else machine.disk.node(path)
+        if machine is None or node is None:
+            return
+        self._hand.note("unwritable", machine, about=path)
+        machine.disk.make_unwritable(path)
+        self._hurt(machine, path, lambda: machine.disk.node(path) is node and node.is_unwritable)
+        self._hand.later(rng.uniform(0.5, 3.0), lambda: self._writable_again(machine, rng))
+
+    def _writable_again(self, machine: Machine, rng: random.Random) -> None:
+        self.calm(machine)
+        logs = [path for path, _ in machine.disk.files() if path.endswith(".log")]
+        log = self._choose(logs, rng)
+        if log is None or not self._budget.may_lose(machine):
+            return
+        self._hand.all_down(rng, is_power=False, first=machine)
+        content = machine.disk.content(log)
+        self._age_file(machine, log, content[: max(0, len(content) - rng.randint(1, _SECTOR))])
 
     # --- files ------------------------------------------------------------------------------------
 

@@ -18,6 +18,9 @@ MEDIA = ("rot", "unreadable", "loss", "age", "exchange", "torn")
 """What happens to files: bits flip; a range answers EIO; it is gone; it is as it was some time ago;
 it is another partition's of the same name;
 sectors of a write are old or new after a power cut."""
+IN_PLACE = ("durable.marks", "metadata.mark")
+"""Files that are open all the time and written where they are: their writes may fail for good while
+all others succeed."""
 _LOG = r"topics/[^/]+/\d{20}\.log"
 _IN_LOG = r"topics/[^/]+/"
 # Kept twice; one that was bad in both is set aside.

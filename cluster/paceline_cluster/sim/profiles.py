@@ -230,6 +230,15 @@ UNREADABLE = Profile(
     nodes=_FEW,
     pauses_s=_SLOW,
 )
+UNWRITABLE = Profile(
+    "unwritable",
+    "writes of what says how far logs are durable fail for good, while logs rot and lose their end",
+    {"unwritable": 20, "rot-logs": 45, "restart-all": 15, "kill": 10, "cut": 10, "move": 10},
+    slot_s=(0.1, 0.9),
+    flush_modes=_DURABLE,
+    nodes=_FEW,
+    pauses_s=_SLOW,
+)
 STALE = Profile(
     "stale",
     "files of one disk at a time are again what they were",
@@ -361,6 +370,7 @@ HARMED = (
     PASSED,
     LOSS,
     UNREADABLE,
+    UNWRITABLE,
     STALE,
     OUTDATED,
     EXCHANGED,

@@ -117,6 +117,9 @@ class MemoryFile:
     def _write(self, chunks: Sequence[Bytes], position: int) -> None:
         self.check()
         self._disk.raise_fault("write", self._path)
+        if self.node.is_unwritable:
+            self._disk.has_failed = True
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
         end = position + sum(len(chunk) for chunk in chunks)
         self._disk.charge(max(0, end - len(self.node.content)), self._path)
         self.node.write(chunks, position)
@@ -307,12 +310,15 @@ class MemoryDisk:
             self._healed = trio.Event()
 
     def heal(self) -> None:
-        """End a hang, let descriptors be had again, forget faults that have not struck yet."""
+        """End a hang, let descriptors be had again and files be written, forget faults that have
+        not struck yet."""
         if self._healed is not None:
             self._healed.set()
             self._healed = None
         self.starves = None
         self._faults.clear()
+        for _, node in self.files():
+            node.is_unwritable = False
 
     def rot(self, path: str, rng: random.Random, *, start: int = 0, bits: int = 1) -> None:
         """Flip random bits of the file at or behind byte ``start``; found only by reading."""
@@ -323,6 +329,10 @@ class MemoryDisk:
     def make_unreadable(self, path: str, start: int, end: int) -> None:
         """Let reads of these bytes fail with EIO until they are written anew."""
         self._node(path).unreadable.append((start, end))
+
+    def make_unwritable(self, path: str) -> None:
+        """Let every write of the file fail with EIO until :meth:`heal`; reads show what it has."""
+        self._node(path).is_unwritable = True
 
     def lose(self, path: str) -> None:
         """A file, or a directory with all below it, is not there any more; whoever has a file open

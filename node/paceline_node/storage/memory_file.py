@@ -45,6 +45,8 @@ class MemoryNode:
         self.content = bytearray()
         self.unreadable: list[tuple[int, int]] = []
         """Byte ranges (start, end) that a read fails on, until they are written anew."""
+        self.is_unwritable = False
+        """Whether every write fails, until the disk is healed."""
         self._pending: list[_Change] = []
 
     def write(self, chunks: Sequence[Bytes], position: int) -> None:

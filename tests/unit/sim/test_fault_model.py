@@ -230,3 +230,18 @@ def test_every_file_of_a_running_cluster_is_of_a_kind() -> None:
 
     assert perform(look, plan_of()).violation is None
     assert kinds >= {"meta.json", "incarnation", "hw.ckpt", ".log", "hardstate", ".raft"}
+
+
+async def test_every_write_of_an_unwritable_file_fails_until_the_disk_is_healed() -> None:
+    disk, file = await a_disk()
+    other = disk.create("topics/other")
+    disk.make_unwritable("topics/file")
+    for _ in range(2):
+        with pytest.raises(OSError, match="Errno 5"):
+            file.pwrite(b"Y", 1)
+    assert disk.has_failed
+    assert file.pread(5, 0) == b"bytes"
+    other.append([b"more"])
+    disk.heal()
+    file.pwrite(b"Y", 1)
+    assert file.pread(5, 0) == b"bYtes"
