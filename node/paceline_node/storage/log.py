@@ -79,8 +79,7 @@ class Log:
         self.generation = 0  # as in ``folding.py``
         self.compaction, self.notes_lock = parts.compaction, checkpoint.new_lock()
         self.log_start_offset = self._written_start = parts.segments[0].base_offset
-        self._epochs_written = parts.epochs_on_disk
-        self._durability = durability
+        self._epochs_written, self._durability = parts.epochs_on_disk, durability
         self.checkpointed: dict[int, int] = {}  # the active segment's size then, by base offset
         self._files = SegmentFiles(env.disk, path, parts.segments, self._durability)
         self.tiers = Tiers(self)
@@ -442,7 +441,9 @@ class Log:
         self._read_around(offset if known_to is None else known_to)
 
     def _read_around(self, start: int) -> None:
-        """The producers are read from ``start`` on, without what lies in holes."""
+        """The producers are read from ``start`` on, without what lies in holes or is gone."""
+        if start < self.oldest_offset:
+            self.state.lose_table()
         if self._files.last_hole_end > start:
             self.state.read_around(start)
             self._weigh_holes()

@@ -277,3 +277,25 @@ async def test_what_was_aborted_stays_so_behind_an_anchor_on_an_operators_word()
     theirs = began_with(log, await anchor_of(disk, log))
     assert aborted(log, theirs, 1) == expected
     log.abandon()
+
+
+async def test_a_cut_below_all_that_is_remembered_takes_the_state_along() -> None:
+    """The table was read again from a state that lay below the oldest segment: what the records in
+    between had said was forgotten without a word."""
+    disk = MemoryDisk()
+    log = await new_log(disk, WHOLE)
+    for number in range(60):
+        log.append_leader(batch(producer=(number, 0, 0)), 0, 1_000)
+        if number % 10 == 9:
+            log.seal()
+            await flush(log, disk)
+    log.advance_start(35)
+    log.start_written(35)
+    assert log.producers.floor.offset < log.oldest_offset
+    for sequence in range(9_000):  # more than can be undone
+        log.append_leader(batch(producer=(1_000, 0, sequence)), 0, 1_000)
+    log.truncate(38)
+    assert log.is_damaged
+    assert not log.state.is_founded
+    assert log.state_offset is None
+    log.abandon()
