@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from paceline.wire.batch_header import HEADER_BYTES
 from paceline_cluster.sim.budget import LossBudget
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.fault_model import IN_PLACE, kind_of
+from paceline_cluster.sim.file_content import (
+    BASE_OFFSET,
+    EPOCH,
+    batches,
+    has_any,
+    slots_around,
+    twins,
+    with_copy,
+)
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.oracle import Oracle
 from paceline_cluster.sim.plan import TRAILS
@@ -24,7 +32,6 @@ from paceline_node.storage.memory_disk import CALLS
 from paceline_node.storage.memory_file import MemoryNode
 
 _SECTOR = 512
-_SLOT_BYTES = 64
 _SAME_AGAIN = 0.7
 """How often what is hurt already is hurt again."""
 _ALONE_S = (2.0, 4.0)
@@ -38,14 +45,7 @@ _CLIENTS = 0.6
 """How often it is a partition of a topic of clients."""
 _INTERNAL = f"{TOPICS}/__"
 _TRAILS = f"{TOPICS}/{TRAILS}-"
-_BASE_OFFSET, _LENGTH_AT, _UP_TO_LENGTH, _EPOCH = slice(0, 8), 8, 12, slice(12, 16)
-"""Of a batch's header: what no checksum covers."""
 _METADATA = "metadata"
-_PAIRS = (
-    ("logstart-copy.ckpt", "logstart.ckpt"),
-    ("compaction-copy.ckpt", "compaction.ckpt"),
-)
-"""Files that say the same, in one directory."""
 
 IsThere = Callable[[], bool]
 Harm = Callable[[Machine, str, random.Random], None]
@@ -219,8 +219,8 @@ class DiskFaults:
         before = bytes(node.content)
         disk.rot(path, rng, start=start, bits=rng.choice((1, 8, 64)))
         changed = [at for at, byte in enumerate(node.content) if byte != before[at]]
-        rotten = _around(node, changed)
-        self._hurt(machine, path, lambda: disk.node(path) is node and _has_any(node, rotten))
+        rotten = slots_around(node, changed)
+        self._hurt(machine, path, lambda: disk.node(path) is node and has_any(node, rotten))
 
     def _rot_logs(self, rng: random.Random) -> None:
         """Bits flip in a log of a running node."""
@@ -257,11 +257,11 @@ class DiskFaults:
             return
         ours = [each for each in logs if not each[0].startswith(_INTERNAL)]
         path, node = rng.choice(ours if ours and rng.random() < _CLIENTS else logs)
-        batches = _batches(bytes(node.content))
-        batch = rng.choice((batches[-1], rng.choice(batches)))
-        field = rng.choice((_EPOCH, _EPOCH, _BASE_OFFSET))
-        if batch == batches[-1]:
-            field = _EPOCH
+        starts = batches(bytes(node.content))
+        batch = rng.choice((starts[-1], rng.choice(starts)))
+        field = rng.choice((EPOCH, EPOCH, BASE_OFFSET))
+        if batch == starts[-1]:
+            field = EPOCH
         bit = rng.choice((rng.randrange(4), rng.randrange(31)))
         at = batch + field.stop - 1 - bit // 8
         if (node, at, bit) in self._flipped:  # it would be as it was
@@ -269,9 +269,9 @@ class DiskFaults:
         self._flipped.add((node, at, bit))
         self._hand.note("rot", machine, about=f"{path} byte {at} of the batch at {batch}")
         node.flip(at, 1 << bit % 8)
-        rotten = _around(node, [at])
+        rotten = slots_around(node, [at])
         disk = machine.disk
-        self._hurt(machine, path, lambda: disk.node(path) is node and _has_any(node, rotten))
+        self._hurt(machine, path, lambda: disk.node(path) is node and has_any(node, rotten))
 
     def _unreadable(self, rng: random.Random) -> None:
         """Sectors of a file answer EIO."""
@@ -312,7 +312,7 @@ class DiskFaults:
 
     def _age_copies(self, rng: random.Random) -> None:
         """So do two that say the same, for the case that one of them is bad."""
-        self._age_later(rng, _with_copy)
+        self._age_later(rng, with_copy)
 
     def _age_later(self, rng: random.Random, those_of: Callable[[str], list[str]]) -> None:
         machine = self._victim(rng)
@@ -366,10 +366,10 @@ class DiskFaults:
         if not self._budget.may_lose(machine):
             return
         disk = machine.disk
-        one = self._choose([path for path, _ in disk.files() if _twins(machine, path)], rng)
+        one = self._choose([path for path, _ in disk.files() if twins(machine, path)], rng)
         if one is None:
             return
-        other = rng.choice(_twins(machine, one))
+        other = rng.choice(twins(machine, one))
         machine.kill()  # unless it has stopped
         self._hand.note("exchange", machine, about=f"{one} and {other}")
         mine = disk.content(one)
@@ -492,57 +492,6 @@ class DiskFaults:
         return None
 
 
-def _with_copy(path: str) -> list[str]:
-    """The file, and what a node keeps beside it in case that is bad; none where it keeps none."""
-    directory, slash, name = path.rpartition("/")
-    pair = next((pair for pair in _PAIRS if name in pair), ())
-    return [f"{directory}{slash}{each}" for each in pair]
-
-
-def _twins(machine: Machine, path: str) -> list[str]:
-    """Files of the same name, and of other content, of other partitions."""
-    disk, name = machine.disk, path.rpartition("/")[2]
-    kind = kind_of(path)
-    is_used = path.startswith(f"{TOPICS}/") and not path.startswith(f"{TOPICS}/stray-")
-    if kind is None or not is_used or "exchange" not in kind.media:
-        return []
-    files = disk.files()
-    content = next(bytes(node.content) for each, node in files if each == path)
-    return [
-        each
-        for each, node in files
-        if each.startswith(f"{TOPICS}/")
-        and not each.startswith(f"{TOPICS}/stray-")
-        and each.endswith(f"/{name}")
-        and node.content != content
-    ]
-
-
 def _in_this_life(machine: Machine, seen: IsThere) -> IsThere:
     lives = machine.lives
     return lambda: machine.lives == lives and seen()
-
-
-def _batches(log: bytes) -> list[int]:
-    """Where the batches of a file begin, as far as their lengths say."""
-    found, position = [0], 0
-    while (position := position + _UP_TO_LENGTH + _int(log, position + _LENGTH_AT)) < len(log):
-        if position <= found[-1] or len(log) - position < HEADER_BYTES:
-            break
-        found.append(position)
-    return found
-
-
-def _int(log: bytes, at: int) -> int:
-    return int.from_bytes(log[at : at + 4], "big", signed=True)
-
-
-def _around(node: MemoryNode, places: Iterable[int]) -> list[tuple[int, bytes]]:
-    """What lies in the slots of these places. Whoever writes one anew writes all of it, and may
-    well write the very byte there that it rotted to."""
-    starts = {at // _SLOT_BYTES * _SLOT_BYTES for at in places}
-    return [(start, bytes(node.content[start : start + _SLOT_BYTES])) for start in starts]
-
-
-def _has_any(node: MemoryNode, rotten: Sequence[tuple[int, bytes]]) -> bool:
-    return any(node.content[start : start + len(slot)] == slot for start, slot in rotten)
