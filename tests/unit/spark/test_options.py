@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.spark.bounds import explicit
 from paceline.spark.errors import OptionError
 from paceline.spark.options import (
     EARLIEST,
@@ -115,6 +116,23 @@ def test_only_plain_numbers_make_a_start_explicit() -> None:
     assert source(startingOffsets='{"orders":{"0":3}}').start.is_explicit
     assert not source(startingOffsets='{"orders":{"0":-2}}').start.is_explicit
     assert not EARLIEST.is_explicit
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "missing", "unknown"),
+    [
+        ("startingOffsets", '{"orders":{}}', "orders/0, orders/1", "none"),
+        ("startingOffsets", '{"orders":{"1":3,"2":0}}', "orders/0", "orders/2"),
+        ("startingOffsetsByTimestamp", '{"orders":{},"bills":{}}', "orders/0, orders/1", "none"),
+    ],
+)
+def test_a_start_that_leaves_partitions_out_names_them(
+    name: str, text: str, missing: str, unknown: str
+) -> None:
+    """Not as if there was nothing to read."""
+    partitions = [TopicPartition("orders", number) for number in range(2)]
+    with pytest.raises(OptionError, match=f"missing {missing}, unknown {unknown}"):
+        explicit(source(**{name: text}).start, partitions)
 
 
 def test_of_a_streams_options_a_batch_takes_those_that_bound_nothing() -> None:
