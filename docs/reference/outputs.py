@@ -341,6 +341,9 @@ OUTPUTS: Mapping[str, Shape] = {
         "cluster_id": "text",
         "directory_id": "text",
     },
+    "rolling-restart": {
+        "nodes": [(_ACTED, {"node": "integer", "state": "text", "breaks": ["text"]})]
+    },
     "cluster list": {"clusters": [_CLUSTER]},
     "cluster use": _CLUSTER,
     "cluster forget": {"name": "text", "forgotten": "flag", "dir": "text"},

@@ -69,7 +69,7 @@ def test_up_again_shows_the_running_cluster(shared_cluster: Cluster) -> None:
     assert b"'paceline node decommission NODE'" in other.stderr
     assert b"purge" not in other.stderr, "for one node less nobody throws records away"
     for words, said in (
-        (("--voters", "1"), b"has 3 voters, not 1; "),
+        (("--voters", "1"), b"keeps 3 voters, not 1, and "),
         (("--port-offset", "50"), b" (v1 listener of node 0), not 9142; "),
     ):
         other = shared_cluster.run(

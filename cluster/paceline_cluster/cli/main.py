@@ -47,6 +47,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "role": ("roles:role", "Move leadership of a partition."),
     "partition": ("partitions:partition", "Move partitions to other nodes."),
     "node": ("nodes:node", "Add, run, kill, stop, restart, drain, decommission a node."),
+    "rolling-restart": (
+        "rolling_restart:rolling_restart",
+        "Restart all nodes one at a time, while the cluster serves.",
+    ),
     "cluster": ("clusters:cluster", "List, choose and forget clusters here; prepare a new one."),
     "quorum": ("quorum:quorum", "Show the metadata quorum; add and remove voters."),
     "metadata": ("metadata:metadata", "Go on when most voters' disks are lost, offline."),

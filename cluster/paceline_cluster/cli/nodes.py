@@ -26,10 +26,11 @@ from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.resolve_target import resolve
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.targets import Target, parse_target
+from paceline_cluster.cli.units import Seconds
 from paceline_cluster.errors import Refused
 from paceline_cluster.launch import Children
 from paceline_cluster.processes import ProcessState
-from paceline_cluster.readiness import wait_until_serves
+from paceline_cluster.readiness import START_TIMEOUT_S, wait_until_serves
 from paceline_cluster.state import NodeEntry
 
 Act = Callable[[Path, NodeEntry], Awaitable[None]]
@@ -90,15 +91,17 @@ async def _stop(directory: Path, entry: NodeEntry) -> None:
     await launch.stop_node(directory, entry, timeout_s=STOP_TIMEOUT_S)
 
 
-async def _restart(directory: Path, entries: Sequence[NodeEntry]) -> None:
+async def _restart(directory: Path, entries: Sequence[NodeEntry], timeout_s: float) -> None:
     """All are started before any is waited for: they may need each other to serve."""
     for entry in entries:
         if launch.process_state(entry) is not ProcessState.STOPPED:
             await launch.stop_node(directory, entry, timeout_s=STOP_TIMEOUT_S)
     children = Children()
     current = launch.start_nodes(directory, [entry.id for entry in entries], children)
+    deadline = trio.current_time() + timeout_s
     for entry in entries:
-        await wait_until_serves(current, current.node(entry.id), children)
+        left_s = max(0.0, deadline - trio.current_time())
+        await wait_until_serves(current, current.node(entry.id), children, timeout_s=left_s)
 
 
 async def _suspend(directory: Path, entry: NodeEntry) -> None:
@@ -129,16 +132,29 @@ _act("resume", _resume, "Let a frozen node go on (SIGCONT).")
 @node.command()
 @click.argument("target", required=False, callback=_parse_target, shell_complete=complete_targets)
 @click.option("--stopped", is_flag=True, help="Instead of TARGET: every node that is not running.")
+@click.option(
+    "--timeout",
+    type=Seconds(),
+    default=START_TIMEOUT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long it may take to serve, once it was started.",
+)
 @cluster_options
 @output_option
 def restart(
     target: Target | None,
     stopped: bool,
+    timeout: float,
     directory: Path | None,
     bootstrap: tuple[Address, ...],
     printer: Printer,
 ) -> None:
-    """Stop a node if it runs, start it, and wait until it serves."""
+    """Stop a node if it runs, start it, and wait until it serves.
+
+    Nothing is asked first; 'paceline rolling-restart NODE' waits until the others can do without
+    it.
+    """
     if (target is None) != stopped:
         raise click.UsageError("give a TARGET, or --stopped for every node that does not run")
     ref = find(directory, bootstrap)
@@ -153,7 +169,8 @@ def restart(
             ]
         else:
             numbers = [await resolve(ref, target)]
-        await _restart(local, [state.load(local).node(number) for number in numbers])
+        entries = [state.load(local).node(number) for number in numbers]
+        await _restart(local, entries, timeout)
         return numbers
 
     done = trio.run(run)

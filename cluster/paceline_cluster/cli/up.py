@@ -235,6 +235,7 @@ async def _existing(
     Refused when it is not what was asked for, saying how to change it."""
     directory = options.directory
     current = launch.adopt_strays(directory)
+    _require_voters(current, options)
     wish = await _wish(current, options)
     asked, found = _differences(current, options)
     if asked:
@@ -309,14 +310,33 @@ async def _wish(current: ClusterState, options: UpOptions) -> Wish | None:
     return Wish(wanted - count, taken=taken, settings=settings)
 
 
+def _require_voters(current: ClusterState, options: UpOptions) -> None:
+    """Raise Refused where the cluster cannot be started with so many voters, saying how it comes to
+    have them."""
+    if options.voters is None:
+        return
+    there = f"--dir {shlex.quote(str(options.directory))}"
+    count, voters = len(current.nodes), create.voters_of(current)
+    if options.voters > max(count, options.nodes or 0):
+        raise Refused(
+            f"{options.voters} voters need as many nodes, and the cluster in {options.directory} "
+            f"has {count}",
+            hint=f"'paceline up --nodes {options.voters} --voters {options.voters} {there}' adds "
+            "nodes, and lets them vote",
+        )
+    if options.voters < voters:
+        raise Refused(
+            f"the cluster in {options.directory} keeps {counted(voters, 'voter')}, not "
+            f"{options.voters}, and 'up' takes no vote away",
+            hint=f"'paceline down {there}' and 'paceline up --set raft.voters={options.voters} "
+            f"{there}' have it keep fewer; then 'paceline quorum remove-voter NODE {there}' takes "
+            "the vote of a node",
+        )
+
+
 def _differences(current: ClusterState, options: UpOptions) -> tuple[str, str]:
     """What was asked for that cannot be changed any more, and what there is instead; nothing where
     they agree."""
-    if options.voters is not None:
-        voters = create.voters_of(current)
-        most = max(len(current.nodes), options.nodes or 0)
-        if not voters <= options.voters <= most:
-            return str(options.voters), counted(voters, "voter")
     if options.tls and current.tls is None:
         return "with TLS", "no certificates"
     if options.port_offset:
