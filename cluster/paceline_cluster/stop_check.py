@@ -42,13 +42,15 @@ def breaks(seen: Survey, told: MetadataReply | None, node: int) -> Breaks:
     newest = seen.newest()
     if newest is None or told is None:
         return Breaks(passing=tuple(seen.reasons()) or ("no node says how the cluster is",))
-    lasting, passing = _quorum_without(newest, node)
+    # Metadata know of the end of a node a moment later than whoever asks it.
+    silent = {view.id for view in seen.nodes if view.status is None and not view.is_closed}
+    lasting, passing = _quorum_without(newest, node, silent)
     if unknown := _unknown(newest, told):
         passing.append(unknown)
     drained = {int(each.node_id) for each in told.brokers if each.drained}
     unwritable, nobody, lacking = [], [], []
     for place in _places_of(told, node):
-        rest = set(place.info.isr) - {node}
+        rest = set(place.info.isr) - silent - {node}
         is_bound = len(place.info.replicas) - 1 < place.least
         if is_bound:
             unwritable.append(place.name)
@@ -76,19 +78,22 @@ def breaks(seen: Survey, told: MetadataReply | None, node: int) -> Breaks:
     return Breaks(tuple(lasting), tuple(passing))
 
 
-def _quorum_without(newest: StatusReply, node: int) -> tuple[list[str], list[str]]:
+def _quorum_without(
+    newest: StatusReply, node: int, silent: set[int]
+) -> tuple[list[str], list[str]]:
     if newest.controller == NO_NODE:
         return [], ["there is no controller"]
     if node not in newest.voters:
         return [], []
     needed = len(newest.voters) // 2 + 1
-    fenced = {each.node_id for each in newest.brokers if each.fenced}
-    alive = [each for each in newest.voters if each != node and each not in fenced]
-    if len(newest.voters) - 1 < needed:
+    others = [each for each in newest.voters if each != node]
+    if len(others) < needed:
         return [f"nobody votes without it: {_of_voters(newest)}"], []
-    if len(alive) < needed:
-        names = ", ".join(str(each) for each in newest.voters if each in fenced and each != node)
-        return [], [f"the metadata quorum would lack a majority, for node {names} is down"]
+    down = silent | {int(each.node_id) for each in newest.brokers if each.fenced}
+    missing = [str(each) for each in others if each in down]
+    if len(others) - len(missing) < needed:
+        names = f"{'node' if len(missing) == 1 else 'nodes'} {', '.join(missing)}"
+        return [], [f"the metadata quorum would have no majority without {names}"]
     return [], []
 
 

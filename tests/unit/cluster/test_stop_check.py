@@ -116,7 +116,7 @@ def test_drained_nodes_lead_nothing() -> None:
 def test_the_quorum_keeps_its_majority() -> None:
     down = replace(STATUS, brokers=(*NODES[:2], replace(NODES[2], fenced=True)))
     assert breaks(_seen(down), _told(), 0).passing == (
-        "the metadata quorum would lack a majority, for node 2 is down",
+        "the metadata quorum would have no majority without node 2",
     )
     alone = replace(STATUS, voters=(NodeId(0),))
     assert breaks(_seen(alone), _told(), 0).lasting == (
@@ -125,6 +125,12 @@ def test_the_quorum_keeps_its_majority() -> None:
     assert not breaks(_seen(alone), _told(), 1).all()
     lost = replace(STATUS, controller=NO_NODE)
     assert breaks(_seen(lost), _told(), 0).passing == ("there is no controller",)
+
+
+def test_a_node_that_does_not_answer_is_no_help_though_metadata_do_not_know_it_yet() -> None:
+    quorum, lacking = breaks(_seen(running=(0, 1)), _told(), 0).passing
+    assert quorum == "the metadata quorum would have no majority without node 2"
+    assert lacking == "1 partition would lack replicas in sync: orders/0"
 
 
 def test_what_is_not_shown_is_not_taken_for_well() -> None:
