@@ -145,8 +145,8 @@ async def planned(
     yield plan
 
 
-def _lock_file() -> IO[str]:
-    path = Path(tempfile.gettempdir()) / f"paceline-ports-{os.getuid()}.lock"
+def _lock_file(what: str = "ports") -> IO[str]:
+    path = Path(tempfile.gettempdir()) / f"paceline-{what}-{os.getuid()}.lock"
     # The directory is everybody's: whoever laid a link here would have another file cut to nothing.
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -161,13 +161,29 @@ def _lock_file() -> IO[str]:
 def free_numbers(count: int, *, besides: Iterable[int] = ()) -> list[int]:
     """``count`` free ports from :func:`random_range`; none of ``besides``, which are chosen
     already. They are of those that nodes have not had for longest: the ports of a node that is
-    down for a moment are free, too, and it wants them back."""
-    rng = random.SystemRandom()
+    down for a moment are free, too, and it wants them back. For the same reason they lie behind
+    those that were chosen here last, by this process or another: nobody need have bound those yet.
+    Raises BadSetting."""
     taken = set(besides)
-    with _lock_file() as memory:
-        unused = _longest_unused(_last_chosen(memory), random_range())
-    usable = [port for port in unused if port not in taken] or random_range()
-    return [_free_port(rng, taken, usable) for _ in range(count)]
+    with _lock_file() as nodes:
+        unused = _longest_unused(_last_chosen(nodes), random_range())
+    with _lock_file("numbers") as memory:
+        fcntl.flock(memory, fcntl.LOCK_EX)  # for the moment that trying some ports takes
+        last = _last_chosen(memory)
+        for usable in (unused, random_range()):
+            free = (port for port in _free_behind(last, usable) if port not in taken)
+            chosen = list(itertools.islice(free, count))
+            if len(chosen) == count:
+                _remember(memory, chosen)
+                return chosen
+    raise BadSetting(f"no free port found between {usable[0]} and {usable[-1]}")
+
+
+def _remember(memory: IO[str], chosen: Sequence[int]) -> None:
+    if chosen:
+        memory.truncate(0)
+        memory.write(str(chosen[-1]))
+        memory.flush()
 
 
 def _longest_unused(last: int, usable: range) -> Sequence[int]:
@@ -189,10 +205,7 @@ def _choose(node_ids: Iterable[int], memory: IO[str]) -> dict[int, NodePorts]:
         raise BadSetting(f"no free port found between {usable.start} and {usable.stop}")
     for (ports, name), port in zip(wanted, chosen, strict=True):
         ports[name] = port
-    if chosen:
-        memory.truncate(0)
-        memory.write(str(chosen[-1]))
-        memory.flush()
+    _remember(memory, chosen)
     return plan
 
 
@@ -203,7 +216,7 @@ def _last_chosen(memory: IO[str]) -> int:
     return int(text) if text.isdecimal() else -1
 
 
-def _free_behind(last: int, usable: range) -> Iterator[int]:
+def _free_behind(last: int, usable: Sequence[int]) -> Iterator[int]:
     """The free ones of ``usable``, from the one behind ``last`` on and round; from any where it is
     not among them."""
     first = (
@@ -213,15 +226,6 @@ def _free_behind(last: int, usable: range) -> Iterator[int]:
         port = usable[(first + step) % len(usable)]
         if _bind_problem(port) is None:
             yield port
-
-
-def _free_port(rng: random.Random, taken: set[int], usable: Sequence[int]) -> int:
-    for _ in range(1000):
-        port = rng.choice(usable)
-        if port not in taken and _bind_problem(port) is None:
-            taken.add(port)
-            return port
-    raise BadSetting(f"no free port found between {min(usable)} and {max(usable)}")
 
 
 def random_range() -> range:

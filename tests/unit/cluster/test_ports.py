@@ -60,6 +60,13 @@ def test_what_is_chosen_already_is_not_chosen_again() -> None:
     assert not chosen & set(ports.free_numbers(50, besides=chosen))
 
 
+def test_numbers_are_not_those_that_somebody_else_has_just_chosen() -> None:
+    """Of two clusters that began at once, one in five chose a port of the other's that nobody had
+    bound yet: one broke when it bound it, minutes later if a node was down."""
+    chosen = [port for _ in range(10) for port in ports.free_numbers(27)]
+    assert len(set(chosen)) == len(chosen)
+
+
 async def test_numbers_are_not_those_of_nodes_that_may_be_down_for_a_moment() -> None:
     """A port of a killed node is free until it starts again: others were chosen from all."""
     async with ports.free_ports(range(9)) as plan:
