@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from docs.reference.activity_outputs import ACTIVITY
 from docs.reference.health_outputs import CHECK, CHECKS
 from docs.reference.markdown import whole
 from docs.reference.shapes import Shape
@@ -179,6 +180,7 @@ OUTPUTS: Mapping[str, Shape] = {
         "certificates": [{"node": "integer", "setting": "text", "until": "text"}],
     },
     **CHECKS,
+    **ACTIVITY,
     "down": _MADE,
     "purge": {"removed": "text"},
     "logs": (
@@ -445,7 +447,7 @@ OUTPUTS: Mapping[str, Shape] = {
 """Command -> what it prints; for those in :data:`STREAMS` each line is one."""
 
 _EACH = "A line for each item:"
-STREAMS = ("logs", "consume", "segment read", "log dump")
+STREAMS = ("top", "logs", "consume", "segment read", "log dump")
 FAILURE: Shape = {"error": {"code": "text", "message": "text", "hint": "text?"}}
 
 _INTRO = """

@@ -53,6 +53,7 @@ from paceline.wire.native.data import (
     TopicInfo,
     TrimPartition,
 )
+from paceline.wire.native.load import LoadAsked, NodeLoad
 
 ADMIN_WAIT_S = 10.0
 """How long a node may take to carry out an administrative request, forwarding included."""
@@ -246,12 +247,22 @@ class Admin:
 
     async def statuses(self) -> dict[NodeId, StatusReply | PacelineError]:
         """Every registered node's status, or why it has none, asked at the same time."""
+        return await self._of_each(NativeApi.STATUS, Status(), StatusReply)
+
+    async def loads(self) -> dict[NodeId, NodeLoad | PacelineError]:
+        """What every registered node has done since its process began, likewise."""
+        return await self._of_each(NativeApi.LOAD, LoadAsked(), NodeLoad)
+
+    async def _of_each(
+        self, api: NativeApi, body: Message, reply: type[M]
+    ) -> dict[NodeId, M | PacelineError]:
         cluster = await self.describe_cluster()
-        answers: dict[NodeId, StatusReply | PacelineError] = {}
+        answers: dict[NodeId, M | PacelineError] = {}
 
         async def ask(node: NodeId) -> None:
             try:
-                answers[node] = await self.status(node)
+                connection = await self._pool.to_node(node)
+                answers[node] = await connection.call(api, body, reply)
             except PacelineError as error:
                 answers[node] = error
 

@@ -272,6 +272,7 @@ class Admin(Facade[trio_admin.Admin]):
     read_replica = blocking_twin(trio_admin.Admin.read_replica)
     status = blocking_twin(trio_admin.Admin.status)
     statuses = blocking_twin(trio_admin.Admin.statuses)
+    loads = blocking_twin(trio_admin.Admin.loads)
     create_topic = blocking_twin(trio_admin.Admin.create_topic)
     delete_topic = blocking_twin(trio_admin.Admin.delete_topic)
     alter_topic = blocking_twin(trio_admin.Admin.alter_topic)

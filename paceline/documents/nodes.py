@@ -9,7 +9,7 @@ from paceline.health import RUNNING
 from paceline.types import NO_NODE
 from paceline.values import dataclass
 from paceline.wire.native.data import StatusReply
-from paceline.wire.peer.cluster_queries import NodeLoad
+from paceline.wire.native.load import NodeLoad
 
 UNREACHABLE = "unreachable"
 """The state of a node that does not say how it is."""

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("check:check", "Ask one thing of the cluster, as plugins of Nagios do."),
     "down": ("down:down", "Stop the cluster in order; its data stay."),
     "purge": ("down:purge", "Stop the cluster and remove its directory."),
+    "top": ("top:top", "Show what the cluster is busy with, live."),
     "logs": ("logs:logs", "Show the nodes' logs."),
     "topic": ("topics:topic", "Create, list, describe, alter and delete topics."),
     "produce": ("produce:produce", "Write lines of files or stdin to a topic."),

@@ -14,17 +14,20 @@ import enum
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from paceline_cluster.cli.tables import Table, draw, print_plain
+from paceline_cluster.cli.tables import Table, draw, drawn, print_plain
 from paceline_cluster.cli.terminal import escaped, sentences
 from paceline_cluster.cli.yaml_text import to_yaml
 
-__all__ = ["OutputFormat", "Printer", "Table", "Update", "output_option"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["OutputFormat", "Printer", "Screen", "Table", "Update", "output_option"]
 
 Update = Callable[[int], None]
 """Tells a progress bar how much is done in total."""
@@ -34,6 +37,29 @@ class OutputFormat(enum.StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
+
+
+class Screen:
+    """The whole of a terminal, which has its own lines back when it is left."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @property
+    def line_count(self) -> int:
+        """How many lines there are at the moment."""
+        return self._console.height
+
+    def show(self, tables: Sequence[Table]) -> None:
+        """Show as much of the tables as fits, in the place of what was shown."""
+        from rich.screen import Screen as RichScreen
+        from rich.text import Text
+
+        width, height = self._console.size
+        lines = drawn(tables, width)[:height]
+        self._console.print(
+            RichScreen(Text("\n".join(lines), no_wrap=True, overflow="crop")), end=""
+        )
 
 
 class Printer:
@@ -104,6 +130,19 @@ class Printer:
             draw(table, self._stdout)
         else:
             print_plain(table, self._stdout)
+
+    @contextlib.contextmanager
+    def screen(self) -> Iterator[Screen | None]:
+        """A screen of its own for tables that replace one another; None where nobody looks at a
+        terminal."""
+        if self.is_data or not self._stdout.isatty():
+            yield None
+            return
+        from rich.console import Console
+
+        console = Console(file=self._stdout)
+        with console.screen():
+            yield Screen(console)
 
     @contextlib.contextmanager
     def progress(

@@ -8,12 +8,16 @@ row is one line; but rows of sentences are blocks there, too.
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from paceline.values import dataclass
 from paceline_cluster.cli.terminal import escaped
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 ABSENT = "-"
 _GAP = "   "
@@ -87,9 +91,26 @@ def _wrapped_blocks(
 def draw(table: Table, file: TextIO) -> None:
     """On a terminal, as wide as that is."""
     from rich.console import Console
+
+    _draw(table, Console(file=file))
+
+
+def drawn(tables: Sequence[Table], width: int) -> list[str]:
+    """The lines of a screen that is as wide."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    console = Console(file=text, width=width, color_system=None)
+    for position, table in enumerate(tables):
+        if position:
+            console.print()
+        _draw(table, console)
+    return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def _draw(table: Table, console: Console) -> None:
     from rich.text import Text
 
-    console = Console(file=file)
     if table.title:
         console.print(Text(escaped(table.title, one_line=True), style="bold"), soft_wrap=True)
     heads = [column.replace("_", " ") for column in table.columns]

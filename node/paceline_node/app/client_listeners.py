@@ -160,6 +160,7 @@ class ClientListeners:
             producer_ids=services.producer_ids,
             transactions=services.transactions,
             status=services.status,
+            loads=self._views.loads,
             reports=services.corruption_reports,
             trimming=services.trimming,
             users=services.users,

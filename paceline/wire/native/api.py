@@ -68,6 +68,7 @@ class NativeApi(enum.IntEnum):
     REMOVE_VOTER = 43
     UNREGISTER_BROKER = 44
     LIST_REASSIGNMENTS = 45
+    LOAD = 46
     FIND_COORDINATOR = 50
     JOIN_GROUP = 51
     SYNC_GROUP = 52

@@ -22,6 +22,7 @@ from paceline.wire.batch import build_batch
 from paceline.wire.message import Message
 from paceline.wire.native import acls, admin, data, groups, quotas, transactions, users
 from paceline.wire.native.api import NativeApi
+from paceline.wire.native.load import LoadAsked
 from paceline.wire.records import Record
 from paceline.wire.segment import messages as segment
 from paceline.wire.segment import pravega_messages as pravega
@@ -149,6 +150,7 @@ WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
     NativeApi.DELETE_USER: (users.DeleteUser("alice"), Operation.ADMINISTER, CLUSTER),
     NativeApi.LIST_USERS: (users.ListUsers(), Operation.DESCRIBE, CLUSTER),
     NativeApi.STATUS: (data.Status(), Operation.DESCRIBE, CLUSTER),
+    NativeApi.LOAD: (LoadAsked(), Operation.DESCRIBE, CLUSTER),
     NativeApi.STOP_CLUSTER: (data.StopCluster(), Operation.ADMINISTER, CLUSTER),
     NativeApi.FIND_COORDINATOR: (groups.FindCoordinator("team"), Operation.DESCRIBE, TEAM),
     NativeApi.JOIN_GROUP: (JOIN, Operation.JOIN_GROUP, TEAM),

@@ -305,7 +305,7 @@ def _services(plane: DataPlane, others: dict[str, object]) -> Any:
     """As ``BrokerServices``; what is not named is absent."""
     names = (
         *("topics", "groups", "status", "transactions", "authorized", "producer_ids", "users"),
-        *("transaction_offsets", "acls", "corruption_reports", "quotas"),
+        *("transaction_offsets", "acls", "corruption_reports", "quotas", "loads"),
     )
     return SimpleNamespace(
         produce=plane.produce,
@@ -352,6 +352,7 @@ def native_listener(
         given.producer_ids,
         given.transactions,
         given.status,
+        given.loads,
         given.corruption_reports,
         given.trimming,
         given.users,

@@ -255,6 +255,7 @@ TAKES: dict[str, dict[str, str]] = {
         "DELETE_USER": "cluster alter",
         "LIST_USERS": "cluster describe",
         "STATUS": "cluster describe",
+        "LOAD": "cluster describe",
         "FIND_COORDINATOR": "group describe",
         "JOIN_GROUP": "group read",
         "SYNC_GROUP": "group read",

@@ -14,7 +14,7 @@ from paceline.errors import RemoteProtocolError
 from paceline.types import Acks, NodeId, TopicId
 from paceline.wire import frame
 from paceline.wire.message import Message
-from paceline.wire.native import acls, admin, data, groups, quotas, transactions, users
+from paceline.wire.native import acls, admin, data, groups, load, quotas, transactions, users
 from paceline.wire.native.api import NativeApi
 
 README = Path(__file__).parents[3] / "paceline" / "wire" / "native" / "README.md"
@@ -24,7 +24,7 @@ HEX_BLOCKS = re.findall(r"```hex (\w+) (\d) (\w+)\n(.*?)```", TEXT, re.S)
 
 def message_classes() -> dict[str, type[Message]]:
     found = {}
-    for module in (data, admin, acls, quotas, users, groups, transactions):
+    for module in (data, load, admin, acls, quotas, users, groups, transactions):
         for name, value in vars(module).items():
             if isinstance(value, type) and issubclass(value, Message) and value is not Message:
                 found[name] = value

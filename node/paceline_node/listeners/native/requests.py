@@ -18,10 +18,12 @@ from paceline.wire.native import admin, data
 from paceline.wire.native import users as users_wire
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.exchanges import ADMINISTRATION
+from paceline.wire.native.load import LoadAsked
 from paceline_node.env import RunBlocking
 from paceline_node.loop_turns import Turns
 from paceline_node.request_pace import Pace
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.admin.node_loads import LoadViews
 from paceline_node.services.admin.node_status import StatusService, broker_info
 from paceline_node.services.admin.partition_descriptions import DescriptionService
 from paceline_node.services.admin.topic_deletion import TopicDeletion
@@ -57,6 +59,7 @@ class NativeRequests:
         producer_ids: ProducerIdService,
         transactions: TransactionService,
         status: StatusService,
+        loads: LoadViews,
         reports: CorruptionReports,
         trimming: TrimService,
         users: UserService,
@@ -69,6 +72,7 @@ class NativeRequests:
         self._producer_ids = producer_ids
         self._transactions = transactions
         self._status = status
+        self._loads = loads
         self._reports = reports
         self._trimming = trimming
         self._users = users
@@ -83,6 +87,7 @@ class NativeRequests:
             NativeApi.TRIM_PARTITION: self._trim,
             NativeApi.DESCRIBE_TOPIC: self._describe,
             NativeApi.STATUS: self._report,
+            NativeApi.LOAD: self._load,
             NativeApi.LIST_USERS: self._list_users,
             NativeApi.LIST_REASSIGNMENTS: self._list_reassignments,
             NativeApi.STOP_CLUSTER: self._stop_cluster,
@@ -198,6 +203,10 @@ class NativeRequests:
     async def _report(self, frame: Frame, principal: Principal) -> Message:
         data.Status.unpack(frame.body)
         return self._status.report(principal)
+
+    async def _load(self, frame: Frame, principal: Principal) -> Message:
+        LoadAsked.unpack(frame.body)
+        return self._loads.here(principal)
 
     async def _list_users(self, frame: Frame, principal: Principal) -> Message:
         request = users_wire.ListUsers.unpack(frame.body)

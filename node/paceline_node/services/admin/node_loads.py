@@ -9,8 +9,8 @@ import trio
 from paceline.errors import PacelineError
 from paceline.types import NodeId
 from paceline.wire.frame import Frame
+from paceline.wire.native.load import LoadAsked, NodeLoad
 from paceline.wire.peer.api import PeerApi
-from paceline.wire.peer.cluster_queries import LoadAsked, NodeLoad
 from paceline_node.client_connections import Connections
 from paceline_node.env import Env
 from paceline_node.observe.metrics import Metrics
@@ -79,6 +79,11 @@ class LoadViews:
             for node in self._topics.image.brokers:
                 nursery.start_soon(ask, node)
         return [answers[node] for node in sorted(answers)]
+
+    def here(self, principal: Principal) -> NodeLoad:
+        """Of this node. Raises AuthorizationFailed."""
+        self._status.permit(principal)
+        return self._here()
 
     async def _of(self, node: NodeId) -> NodeLoad:
         if node == self._routing.node_id:
