@@ -63,4 +63,12 @@ ACTIVITY: Mapping[str, Shape] = {
         ],
         "groups_left_out": "integer",
     },
+    "events": {
+        "time_ms": "integer",
+        "kind": "text",
+        "level": "text",
+        "text": "text",
+        "node": "integer?",
+        "partitions": [{"topic": "text", "partition": "integer"}],
+    },
 }

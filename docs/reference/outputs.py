@@ -447,7 +447,7 @@ OUTPUTS: Mapping[str, Shape] = {
 """Command -> what it prints; for those in :data:`STREAMS` each line is one."""
 
 _EACH = "A line for each item:"
-STREAMS = ("top", "logs", "consume", "segment read", "log dump")
+STREAMS = ("top", "events", "logs", "consume", "segment read", "log dump")
 FAILURE: Shape = {"error": {"code": "text", "message": "text", "hint": "text?"}}
 
 _INTRO = """
