@@ -283,9 +283,9 @@ def check_config(path: Path, settings: Mapping[str, str] | None = None) -> Setti
     return _load(settings or {}, file=path)
 
 
-def check_text(text: str) -> None:
-    """Raise BadSetting unless a node would take the file with this text."""
-    _load({}, planned=tomllib.loads(text))
+def check_text(text: str) -> Settings:
+    """What a node would make of a file with this text. Raises BadSetting."""
+    return _load({}, planned=tomllib.loads(text))
 
 
 def _load(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from paceline.values import dataclass
@@ -105,10 +105,27 @@ def _joined(host: str, port: int) -> str:
 
 def with_settings(old: str, settings: Mapping[str, str]) -> str:
     """An existing file's text with ``settings`` laid over it; its comments are not kept."""
+    return HEADING + render(merged(_parsed(old), settings))
+
+
+def without(old: str, keys: Collection[str]) -> str:
+    """An existing file's text without what it says of these settings; comments are not kept."""
+    kept = {
+        section: {
+            name: value
+            for name, value in values.items()
+            if (f"{section}.{name}" if section else name) not in keys
+        }
+        for section, values in _parsed(old).items()
+    }
+    return HEADING + render(kept)
+
+
+def _parsed(text: str) -> dict[str, dict[str, Value]]:
     sections: dict[str, dict[str, Value]] = {"": {}}
-    for name, value in tomllib.loads(old).items():
+    for name, value in tomllib.loads(text).items():
         if isinstance(value, dict):
             sections[name] = value
         else:
             sections[""][name] = value
-    return HEADING + render(merged(sections, settings))
+    return sections

@@ -99,6 +99,7 @@ _STATUS: Shape = (
 _ACL = ("effect", "principal", "host", "operation", "resource", "pattern", "name")
 _ACLS: Shape = {"acls": [dict.fromkeys(_ACL, "text")]}
 _DID: dict[str, Any] = {"node": "integer", "action": "text"}
+_SETTING: dict[str, Shape] = {"key": "text", "restart": "flag", "nodes": ["integer"]}
 _ACTED: Shape = {"node": "integer", "action": "text", "state": "text", "pid": "integer?"}
 _CLUSTER: Shape = {
     "name": "text",
@@ -343,6 +344,9 @@ OUTPUTS: Mapping[str, Shape] = {
         "cluster_id": "text",
         "directory_id": "text",
     },
+    "config list": {"settings": [{**_SETTING, "value": "text", "default": "text"}]},
+    "config set": {"settings": [{**_SETTING, "before": "text", "after": "text"}]},
+    "config unset": {"settings": [{**_SETTING, "before": "text", "after": "text"}]},
     "rolling-restart": {
         "nodes": [(_ACTED, {"node": "integer", "state": "text", "breaks": ["text"]})]
     },

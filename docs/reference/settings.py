@@ -17,7 +17,8 @@ A value comes, later ones winning, from the defaults, the TOML file, variables s
 `PACELINE_LOG__SEGMENT_BYTES` (for `log.segment_bytes`), and flags (`paceline node run --set
 log.segment_bytes=1048576`). Times and sizes may have [units](units.md): `log.retention_ms = "7d"`,
 `--set log.segment_bytes=64MiB`. `paceline up --set KEY=VALUE` writes it into the file of every node
-that it makes. Unknown keys and values out of bounds are errors, all of them named at once, and end
+that it makes, `paceline config set KEY=VALUE` into those of nodes that run.
+Unknown keys and values out of bounds are errors, all of them named at once, and end
 a node with exit code 78.
 
 *local* is the default under `cluster.timing = "local"`, which `paceline up` uses: time-outs for a

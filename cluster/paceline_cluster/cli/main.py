@@ -49,6 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "role": ("roles:role", "Move leadership of a partition."),
     "partition": ("partitions:partition", "Move partitions to other nodes."),
     "node": ("nodes:node", "Add, run, kill, stop, restart, drain, decommission a node."),
+    "config": ("config:config", "Show and change the settings of nodes."),
     "rolling-restart": (
         "rolling_restart:rolling_restart",
         "Restart all nodes one at a time, while the cluster serves.",

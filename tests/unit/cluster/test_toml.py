@@ -97,3 +97,9 @@ def test_settings_over_an_existing_file() -> None:
         "node": {"id": 5},
         "log": {"x": "a"},
     }
+
+
+def test_settings_are_taken_out_of_a_file() -> None:
+    old = 'listeners = ["a"]\n[node]\nid = 3\nrack = "x"\n[log]\nrack = "y"\n'
+    found = tomllib.loads(node_config.without(old, ["node.rack", "log.gone", "listeners"]))
+    assert found == {"node": {"id": 3}, "log": {"rack": "y"}}
