@@ -63,6 +63,26 @@ ACTIVITY: Mapping[str, Shape] = {
         ],
         "groups_left_out": "integer",
     },
+    "disk": {
+        "nodes": [
+            {
+                "node": "integer",
+                "disk_bytes": "integer?",
+                "disk_free_bytes": "integer?",
+                "log_bytes": "integer?",
+                "reason": "text?",
+            }
+        ],
+        "topics": [{"name": "text", "disk_bytes": "integer"}],
+        "partitions": [
+            {
+                "topic": "text",
+                "partition": "integer",
+                "disk_bytes": "integer",
+                "replicas": [{"node": "integer", "size_bytes": "integer"}],
+            }
+        ],
+    },
     "events": {
         "time_ms": "integer",
         "kind": "text",

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "purge": ("down:purge", "Stop the cluster and remove its directory."),
     "top": ("top:top", "Show what the cluster is busy with, live."),
     "events": ("events:events", "Tell what happens in the cluster, as it happens."),
+    "disk": ("disk:disk", "Show how full the nodes' disks are, and of what."),
     "logs": ("logs:logs", "Show the nodes' logs."),
     "topic": ("topics:topic", "Create, list, describe, alter and delete topics."),
     "produce": ("produce:produce", "Write lines of files or stdin to a topic."),

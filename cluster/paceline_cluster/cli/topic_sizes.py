@@ -49,7 +49,7 @@ def sizes(
             ]
         else:
             wanted = [each.name for each in await client.admin.list_topics()]
-        return await _ask_all(client, wanted)
+        return await ask_all(client, wanted)
 
     found, silent = with_client(find(directory, bootstrap), work)
     topics = sorted((_topic(*each) for each in found.items()), key=_largest_first)
@@ -57,7 +57,7 @@ def sizes(
     printer.result({"topics": topics, "nodes": nodes}, *_tables(topics, nodes))
 
 
-async def _ask_all(
+async def ask_all(
     client: Client, names: Sequence[str]
 ) -> tuple[dict[str, Sizes], dict[NodeId, str]]:
     """What every node that answers holds of the topics, and why the others do not say."""
