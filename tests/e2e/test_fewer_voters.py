@@ -32,10 +32,16 @@ def test_up_says_how_a_cluster_comes_to_have_fewer_voters(
     [grow] = hint_for("--voters", "5")
     assert grow == ["up", "--nodes", "5", "--voters", "5", *there]
 
-    down, up, remove = hint_for("--voters", "1")
-    for words in (down, [*up, "--detach", "--timeout", "300"]):
+    setting, restart, remove = hint_for("--voters", "1")
+    for words in (setting, [*restart, "--timeout", "300"]):
         cluster.run(*words, timeout_s=HANG_S)
     for node in ("2", "1"):
         cluster.run(*[node if word == "NODE" else word for word in remove], timeout_s=HANG_S)
     assert cluster.json("quorum", "describe", *there)["voters"] == [0]
     cluster.run("up", "--voters", "1", "--detach", *there)
+
+    cluster.run("config", "set", "raft.voters=3", *there)
+    cluster.run("down", *there)
+    _, up, _ = hint_for("--voters", "1")
+    assert up == ["up", *there], "nothing runs that could be restarted"
+    cluster.run("rolling-restart", *there, exit_code=69)

@@ -69,6 +69,8 @@ def rolling_restart(
     if dry_run:
         return trio.run(_dry_run, ref, numbers, printer)
     local = ref.require_dir("rolling-restart")
+    if ref.is_stopped():
+        raise ref.stopped()  # one at a time they would wait for each other
     work = Round(_chosen(numbers, [entry.id for entry in state.load(local).nodes]))
     chosen = tuple(work.left)
 

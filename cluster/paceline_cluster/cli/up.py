@@ -251,8 +251,8 @@ async def _existing(
             for entry in current.nodes:  # what is wrong with them is told first
                 create.check_config(entry.config_path, options.settings)
             raise Refused(
-                f"the cluster in {directory} runs with other settings; stop it with 'paceline "
-                "down' and run 'up --set ...' again"
+                f"the cluster in {directory} runs with other settings; 'paceline config set' "
+                "changes them"
             )
         current = create.change_settings(directory, changed)
     if not stopped and wish is None:
@@ -325,12 +325,15 @@ def _require_voters(current: ClusterState, options: UpOptions) -> None:
             "nodes, and lets them vote",
         )
     if options.voters < voters:
+        setting = f"raft.voters={options.voters} {there}"
+        keep = f"'paceline config set {setting}' and 'paceline rolling-restart {there}'"
+        if launch.is_stopped(current):
+            keep = f"'paceline config set {setting}' and 'paceline up {there}'"
         raise Refused(
             f"the cluster in {options.directory} keeps {counted(voters, 'voter')}, not "
             f"{options.voters}, and 'up' takes no vote away",
-            hint=f"'paceline down {there}' and 'paceline up --set raft.voters={options.voters} "
-            f"{there}' have it keep fewer; then 'paceline quorum remove-voter NODE {there}' takes "
-            "the vote of a node",
+            hint=f"{keep} have it keep fewer; then 'paceline quorum remove-voter NODE {there}' "
+            "takes the vote of a node",
         )
 
 
