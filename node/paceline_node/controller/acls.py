@@ -11,6 +11,7 @@ from paceline.wire.native.acls import (
     DeleteAcls,
 )
 from paceline.wire.native.admin import Done
+from paceline_node.controller import way_in
 from paceline_node.controller.context import Context, Outcome
 from paceline_node.controller.metadata_records import AddAcl, RemoveAcl
 from paceline_node.security.acls import check, described
@@ -19,7 +20,7 @@ from paceline_node.security.acls import check, described
 def create(request: CreateAcls, context: Context) -> Outcome:
     """Add them, all or none; those that are there already change nothing.
 
-    Raises InvalidRequest, PolicyViolation.
+    Raises InvalidRequest, PolicyViolation, AuthorizationFailed.
     """
     if len(request.acls) > MAX_ACLS_OF_A_REQUEST:
         raise InvalidRequest(
@@ -34,12 +35,14 @@ def create(request: CreateAcls, context: Context) -> Outcome:
         raise PolicyViolation(
             f"{len(known)} ACLs and {len(new)} more: there are {most} at most (security.acls_max)"
         )
-    return Outcome(tuple(map(AddAcl, new)), lambda at: Done(at.offset, at.term))
+    outcome = Outcome(tuple(map(AddAcl, new)), lambda at: Done(at.offset, at.term))
+    return way_in.kept(outcome, context, request.asked_by)
 
 
 def delete(request: DeleteAcls, context: Context) -> Outcome:
-    """Remove those that any filter describes. Raises InvalidRequest."""
+    """Remove those that any filter describes. Raises as :func:`create`."""
     found = described(context.image.acls, request.filters)
     records = tuple(RemoveAcl(acl) for acls in found for acl in acls)
     deleted = tuple(map(AclsOfFilter, found))
-    return Outcome(records, lambda at: AclsDeleted(deleted, at.offset, at.term))
+    outcome = Outcome(records, lambda at: AclsDeleted(deleted, at.offset, at.term))
+    return way_in.kept(outcome, context, request.asked_by)

@@ -17,6 +17,7 @@ from paceline.errors import (
 from paceline.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_HASHES
 from paceline.wire.native.admin import Done
 from paceline.wire.native.users import AlterUser, DeleteUser, NewToken, ScramKey
+from paceline_node.controller import way_in
 from paceline_node.controller.context import Context, Outcome
 from paceline_node.controller.metadata_records import RemoveUser, TokenKey, User
 from paceline_node.security.principals import is_client_name
@@ -34,12 +35,13 @@ def alter_user(request: AlterUser, context: Context) -> Outcome:
     """Make or change a user, all or nothing. Nothing changes where it is so already: the salt of a
     key and the id of a token are random, so that is the same wish once more.
 
-    Raises UserNotFound, UserAlreadyExists, UnacceptableCredential, PolicyViolation.
+    Raises UserNotFound, UserAlreadyExists, UnacceptableCredential, PolicyViolation,
+    AuthorizationFailed.
     """
     _check(request)
     known = context.image.users.get(request.name)
     before = known or User(request.name)
-    after = altered(before, request, context.wall_ms)
+    after = _altered(before, request, context.wall_ms)
     if known is None:
         if not request.may_create:
             raise UserNotFound(f"user {request.name!r} does not exist")
@@ -50,17 +52,19 @@ def alter_user(request: AlterUser, context: Context) -> Outcome:
     if len(after.tokens) > max(USER_TOKENS.bound, len(before.tokens)):
         raise PolicyViolation(f"a user has at most {USER_TOKENS.bound} tokens; revoke some")
     records = () if after == known else (after,)
-    return Outcome(records, lambda at: Done(at.offset, at.term))
+    outcome = Outcome(records, lambda at: Done(at.offset, at.term))
+    return way_in.kept(outcome, context, request.asked_by, request.name)
 
 
 def delete_user(request: DeleteUser, context: Context) -> Outcome:
-    """Forget a user. Raises UserNotFound."""
+    """Forget a user. Raises UserNotFound, PolicyViolation, AuthorizationFailed."""
     if request.name not in context.image.users:
         raise UserNotFound(f"user {request.name!r} does not exist")
-    return Outcome((RemoveUser(request.name),), lambda at: Done(at.offset, at.term))
+    outcome = Outcome((RemoveUser(request.name),), lambda at: Done(at.offset, at.term))
+    return way_in.kept(outcome, context, request.asked_by, request.name)
 
 
-def altered(before: User, request: AlterUser, wall_ms: int) -> User:
+def _altered(before: User, request: AlterUser, wall_ms: int) -> User:
     """The user after the request. ``wall_ms``: when new tokens are made."""
     keys = {key.mechanism: key for key in before.keys if key.mechanism not in request.without}
     keys |= {key.mechanism: key for key in request.keys}

@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.values import dataclass
 from paceline.wire.message import Message
+from paceline.wire.native.asked_by import AskedBy
 
 EVERYBODY = "*"
 """As a principal: everybody, who has shown no credentials too."""
@@ -146,6 +147,7 @@ class CreateAcls(Message):
     """Add ACLs, all or none. Those that are there stay. Answered by ``Done``."""
 
     acls: tuple[Acl, ...]
+    asked_by: AskedBy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ class DeleteAcls(Message):
     """Remove the ACLs that any of the filters describes."""
 
     filters: tuple[AclFilter, ...]
+    asked_by: AskedBy | None = None
 
 
 @dataclass(frozen=True, slots=True)

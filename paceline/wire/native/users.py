@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from paceline.values import dataclass
 from paceline.wire.message import Message
+from paceline.wire.native.asked_by import AskedBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,13 @@ class AlterUser(Message):
     without: tuple[str, ...] = ()
     tokens: tuple[NewToken, ...] = ()
     revoked: tuple[str, ...] = ()
+    asked_by: AskedBy | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteUser(Message):
     name: str
+    asked_by: AskedBy | None = None
 
 
 @dataclass(frozen=True, slots=True)

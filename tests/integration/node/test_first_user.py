@@ -95,7 +95,7 @@ async def test_what_is_closed_by_log_in_is_not_opened_by_a_deletion(tmp_path: Pa
         it = Site(node, tmp_path)
         await it.make_root()
         async with it.client("root") as root:
-            with pytest.raises(PolicyViolation, match="take login=required"):
+            with pytest.raises(PolicyViolation, match="make another user or an ACL"):
                 await root.admin.users.delete("root")
             assert [each.name for each in await root.admin.users.list()] == ["root"]
             with pytest.raises(AuthorizationFailed):
@@ -106,7 +106,7 @@ async def test_what_is_closed_by_log_in_is_not_opened_by_a_deletion(tmp_path: Pa
         async with it.client(None) as anybody:
             await anybody.admin.users.delete("root")
             await anybody.admin.acls.delete(AclFilter(principal="bob"))
-            with pytest.raises(PolicyViolation, match="take login=required"):
+            with pytest.raises(PolicyViolation, match="make another user or an ACL"):
                 await anybody.admin.acls.delete(AclFilter())
             assert (await anybody.admin.acls.list()).is_guarded
 

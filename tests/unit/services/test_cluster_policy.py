@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from uuid import UUID
 
 import pytest
@@ -21,6 +20,7 @@ from paceline_node.controller.metadata_records import (
     encode_record,
 )
 from paceline_node.controller.metadata_store import MetadataStore
+from paceline_node.controller.way_in import is_out
 from paceline_node.security.principals import (
     ANONYMOUS,
     CLUSTER,
@@ -114,7 +114,10 @@ def test_super_users_and_nodes_may_everything(world: World) -> None:
 
 def test_who_would_be_locked_out(world: World) -> None:
     alter = Acl("ann", AclResource.CLUSTER, AclPattern.LITERAL, "", AclOperation.ALTER)
-    locks_out = partial(world.policy.locks_out, users={})
+
+    def locks_out(who: Principal, acls: frozenset[Acl]) -> bool:
+        return is_out(world.policy.asked_by(who), acls, {})
+
     assert locks_out(ANN, frozenset({READ}))
     assert not locks_out(ANN, frozenset({READ, alter}))
     assert not locks_out(ANN, frozenset())
@@ -129,12 +132,12 @@ def test_who_has_logged_in_needs_to_be_able_to_again(world: World) -> None:
     ann = User("ann", tokens=(TokenKey("0" * 16, bytes(32), 0, 0, ""),))
     nothing, others = frozenset[Acl](), {"bob": User("bob")}
     for each in by_password, by_token:
-        assert not world.policy.locks_out(each, nothing, {})
-        assert not world.policy.locks_out(each, nothing, {**others, "ann": ann})
+        assert not is_out(world.policy.asked_by(each), nothing, {})
+        assert not is_out(world.policy.asked_by(each), nothing, {**others, "ann": ann})
         for users in others, {"ann": User("ann")}:
-            assert world.policy.locks_out(each, nothing, users)
-    assert not world.policy.locks_out(ANN, nothing, others), "a certificate needs no user"
-    assert world.policy.locks_out(replace(by_password, name="bob"), nothing, {"bob": ann})
+            assert is_out(world.policy.asked_by(each), nothing, users)
+    assert not is_out(world.policy.asked_by(ANN), nothing, others), "a certificate needs no user"
+    assert is_out(world.policy.asked_by(replace(by_password, name="bob")), nothing, {"bob": ann})
 
 
 def test_a_user_is_a_rule(world: World) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from paceline.errors import PolicyViolation
 from paceline.wire.native.acls import (
     Acl,
     AclFilter,
@@ -13,8 +12,9 @@ from paceline.wire.native.acls import (
     DeleteAcls,
 )
 from paceline.wire.native.admin import Done
+from paceline.wire.native.asked_by import AskedBy
 from paceline_node.controller.metadata_store import MetadataStore
-from paceline_node.security.acls import check, described
+from paceline_node.security.acls import check
 from paceline_node.security.principals import Operation, Policy, Principal
 from paceline_node.services.authorization.authorizer import Authorizer
 from paceline_node.services.authorization.cluster_policy import ClusterPolicy
@@ -27,14 +27,12 @@ class OpenAcls:
     def __init__(
         self,
         principal: Principal,
-        store: MetadataStore,
         topics: TopicService,
-        policy: ClusterPolicy | None,
+        asked_by: AskedBy | None,
     ) -> None:
         self._principal = principal
-        self._store = store
         self._topics = topics
-        self._policy = policy
+        self._asked_by = asked_by
 
     def checked(self, acl: Acl) -> Acl:
         """The ACL. Raises InvalidRequest for one that makes no sense."""
@@ -44,35 +42,17 @@ class OpenAcls:
     async def create(self, acls: Iterable[Acl], *, timeout_s: float = ADMIN_TIMEOUT_S) -> Done:
         """Add ACLs, all or none. Raises InvalidRequest, and PolicyViolation where there were too
         many, or ``principal`` could not take them back."""
-        wish = CreateAcls(tuple(acls))
-        self._keep_a_way_in(self._store.image.acls.union(wish.acls))
+        wish = CreateAcls(tuple(acls), self._asked_by)
         return await self._topics.administer(self._principal, wish, Done, timeout_s=timeout_s)
 
     async def delete(
         self, filters: Iterable[AclFilter], *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> AclsDeleted:
         """Remove the ACLs that any of the filters describes. Raises as :meth:`create`."""
-        wish = DeleteAcls(tuple(filters))
-        acls = self._store.image.acls
-        left = acls.difference(*described(acls, wish.filters))
-        if self._policy is not None:
-            self._policy.keep_closed(left, self._store.image.users)
-        self._keep_a_way_in(left)
+        wish = DeleteAcls(tuple(filters), self._asked_by)
         return await self._topics.administer(
             self._principal, wish, AclsDeleted, timeout_s=timeout_s
         )
-
-    def _keep_a_way_in(self, acls: frozenset[Acl]) -> None:
-        """Nobody shuts himself out by a slip: then only a super user, for whom a setting of the
-        nodes is needed, could let anybody in."""
-        if self._policy is not None and self._policy.locks_out(
-            self._principal, acls, self._store.image.users
-        ):
-            raise PolicyViolation(
-                f"then {self._principal} could not change ACLs any more: allow alter of the "
-                "cluster to somebody whom you can be, first or in the same request, or name a "
-                "super user (security.super_users)"
-            )
 
 
 class AclService:
@@ -94,7 +74,8 @@ class AclService:
     def open(self, principal: Principal) -> OpenAcls:
         """To change them. Raises AuthorizationFailed."""
         self._access.cluster(principal, Operation.ADMINISTER)
-        return OpenAcls(principal, self._store, self._topics, self._policy)
+        asked_by = None if self._policy is None else self._policy.asked_by(principal)
+        return OpenAcls(principal, self._topics, asked_by)
 
     def listed(self, principal: Principal, wanted: AclFilter) -> list[Acl]:
         """Those that ``wanted`` describes, by resource, name and principal. Raises

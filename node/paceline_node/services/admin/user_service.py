@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from paceline.errors import PolicyViolation
 from paceline.wire.native.admin import Done
 from paceline.wire.native.users import AlterUser, DeleteUser, MechanismInfo, TokenInfo, UserInfo
 from paceline_node.controller.metadata_records import User
 from paceline_node.controller.metadata_store import MetadataStore
-from paceline_node.controller.users import altered
-from paceline_node.security.principals import Operation, Policy, Principal, Proof
+from paceline_node.security.principals import Operation, Policy, Principal
 from paceline_node.services.authorization.authorizer import Authorizer
-from paceline_node.services.authorization.cluster_policy import ClusterPolicy, can_log_in
+from paceline_node.services.authorization.cluster_policy import ClusterPolicy
 from paceline_node.services.topics.topic_service import ADMIN_TIMEOUT_S, TopicService
 
 
@@ -45,43 +44,12 @@ class UserService:
         *,
         timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> Done:
-        """Make, change or forget a user. Raises AuthorizationFailed, the controller's errors, and
-        PolicyViolation where nobody could take it back."""
+        """Make, change or forget a user. Raises AuthorizationFailed, and the controller's
+        errors: PolicyViolation where nobody could take it back."""
         self.permit_changes(principal)
-        self._keep_a_way_in(principal, wish)
+        asked_by = None if self._policy is None else self._policy.asked_by(principal)
+        wish = replace(wish, asked_by=asked_by)  # whatever a client says
         return await self._topics.administer(principal, wish, Done, timeout_s=timeout_s)
-
-    def _keep_a_way_in(self, principal: Principal, wish: AlterUser | DeleteUser) -> None:
-        """Either who asks can still administer afterwards, or the user that he makes can."""
-        if self._policy is None:
-            return
-        image = self._store.image
-        users = {name: user for name, user in image.users.items() if name != wish.name}
-        if isinstance(wish, AlterUser):
-            before = image.users.get(wish.name) or User(wish.name)
-            users[wish.name] = altered(before, wish, wall_ms=0)
-        self._policy.keep_closed(image.acls, users)
-        user = Principal(wish.name, Proof.PASSWORD, host=principal.host)
-        if not all(self._policy.locks_out(each, image.acls, users) for each in (principal, user)):
-            return
-        if image.is_guarded:
-            raise PolicyViolation(
-                f"then {principal} could not log in any more to take that back: another "
-                "administrator can do it"
-            )
-        raise PolicyViolation(
-            f"then nobody could administer this cluster: once there is a user, what nothing allows "
-            f"is refused, and {wish.name!r} {self._shortcoming(users.get(wish.name))}; the first "
-            "user is one that security.super_users of all nodes names (reloaded on SIGHUP), and "
-            f"has a password or a token; here it names {self._super_users()}"
-        )
-
-    def _shortcoming(self, user: User | None) -> str:
-        return "is no super user" if can_log_in(user) else "could not log in"
-
-    def _super_users(self) -> str:
-        assert self._policy is not None
-        return ", ".join(map(repr, self._policy.super_users)) or "nobody"
 
 
 def _info(user: User) -> UserInfo:

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
-from paceline.errors import PolicyViolation
 from paceline.wire.native.acls import Acl
-from paceline_node.controller.metadata_records import User
+from paceline.wire.native.asked_by import AskedBy
 from paceline_node.controller.metadata_store import MetadataStore
 from paceline_node.security.acls import AclRules, Asker, needed
 from paceline_node.security.principals import (
-    CLUSTER,
     Operation,
     Principal,
     Proof,
@@ -60,42 +58,21 @@ class ClusterPolicy:
         if not _allows(self._rules, principal, operation, resource):
             refuse(principal, operation, resource)
 
-    @property
-    def super_users(self) -> tuple[str, ...]:
-        """Who may do everything, as this node's settings say."""
-        return tuple(self._super_users())
-
-    def locks_out(
-        self, principal: Principal, acls: frozenset[Acl], users: Mapping[str, User]
-    ) -> bool:
-        """Whether ``principal`` could not change ACLs and users any more if there were these."""
-        if not (acls or users) or principal.proof is Proof.CLUSTER_SECRET:
-            return False
-        if principal.proof in _OF_USERS and not can_log_in(users.get(principal.name)):
-            return True
-        if self._may_all(principal):
-            return False
-        return not _allows(AclRules(acls), principal, Operation.ADMINISTER, CLUSTER)
-
-    def keep_closed(self, acls: frozenset[Acl], users: Mapping[str, User]) -> None:
-        """Raises PolicyViolation if with these the cluster were open again, although clients are to
-        log in: whoever gets in by anything else might do everything."""
-        if self.is_guarded and not (acls or users) and self._wants_log_in():
-            raise PolicyViolation(
-                "then there were neither users nor ACLs, and everything would be allowed to "
-                "whoever shows a certificate: to open the cluster, take login=required from its "
-                "listeners first"
-            )
+    def asked_by(self, principal: Principal) -> AskedBy:
+        """Who asks the controller to change who may do what; it judges that (``way_in``)."""
+        return AskedBy(
+            proved_name(principal),
+            principal.host,
+            is_user=principal.proof in _OF_USERS,
+            is_super=self._may_all(principal),
+            keep_closed=self._wants_log_in(),
+            super_users=tuple(self._super_users()),
+        )
 
     def _may_all(self, principal: Principal) -> bool:
         if principal.proof is Proof.CLUSTER_SECRET:
             return True
         return principal.proof not in _WEAK and principal.name in self._super_users()
-
-
-def can_log_in(user: User | None) -> bool:
-    """Whether there is anything that proves to be the user."""
-    return user is not None and bool(user.keys or user.tokens)
 
 
 def _allows(
