@@ -197,8 +197,7 @@ class Repairs:
                 return None
             # What was found is known all the same, only not written down.
             scrubbed = None
-        damaged = log.damaged if scrubbed is None else scrubbed.damaged
-        if (damaged or log.state.is_missing) and self._find(partition.key) is partition:
+        if (log.damaged or log.state.is_missing) and self._find(partition.key) is partition:
             self.report(partition)
         return scrubbed
 

@@ -29,6 +29,8 @@ async def renew(disk: Disk, log: Log, high_watermark: int) -> bool:
     version = log.version
     state = log.producers.marked_within(oldest, log.log_start_offset)
     if state is None:
+        if any(log.state.is_deaf_to(each.end) for each in log.damaged):
+            raise LookupError(f"{log.identity}: its producers were read around damage")
         source = log.producers.as_of(min(high_watermark, log.log_end_offset))
         if source.offset < oldest:
             raise LookupError(f"{log.identity}: what is known at {oldest} is not committed yet")
@@ -39,7 +41,9 @@ async def renew(disk: Disk, log: Log, high_watermark: int) -> bool:
 
 async def put(disk: Disk, log: Log, state: FrozenTable, version: int) -> None:
     """Make ``state`` the anchor of ``log``, of which it was told by the ``version``. Raises as
-    :func:`renew`."""
+    :func:`renew`; LookupError also where the log gave up damage meanwhile that it was read
+    around."""
+    was_missing = log.state.is_missing
     await log.write_epochs()  # an older table on disk may speak against the snapshot
     if log.failed is not None:
         raise StorageError(f"{log.identity}: {log.failed}")
@@ -47,10 +51,11 @@ async def put(disk: Disk, log: Log, state: FrozenTable, version: int) -> None:
         raise LookupError(f"{log.identity}: the log changed meanwhile")
     epoch = int(log.epochs.epoch_at(state.offset - 1))
     await producer_file.write(disk, log.path, log.identity.owner, Snapshot(epoch, state))
-    if log.version == version and log.failed is None:
+    if log.version == version and log.failed is None and log.state.is_missing == was_missing:
         log.state.anchored(state)
-    else:
-        log.state.unwanted(state.offset)
+        return
+    log.state.unwanted(state.offset)
+    raise LookupError(f"{log.identity}: the log changed while its anchor was written")
 
 
 async def believe_own(disk: Disk, log: Log) -> None:

@@ -7,7 +7,7 @@ Derived from the log, which is its authority; written before a recovery point th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgpack
 
@@ -18,6 +18,31 @@ from paceline_node.storage.epochs import EpochCache, EpochStart
 from paceline_node.storage.file_owner import Owner
 
 NAME = "epochs.ckpt"
+
+
+class EpochFile:
+    """The file of an open log, which several may want to be written at once."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        owner: Owner,
+        on_disk: Sequence[EpochStart] | None,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._owner = owner
+        self._on_disk = on_disk
+        self._lock = checkpoint.new_lock()
+
+    async def write(self, epochs: EpochCache) -> None:
+        """Let it say what ``epochs`` do now, if it does not. Raises OSError."""
+        async with self._lock:
+            entries = epochs.entries
+            if entries != self._on_disk:
+                await write(self._disk, self._directory, self._owner, entries)
+                self._on_disk = entries
 
 
 async def write(disk: Disk, directory: str, owner: Owner, entries: Iterable[EpochStart]) -> None:

@@ -26,13 +26,13 @@ from paceline_node.storage import (
     checkpoint,
     compaction_file,
     damage,
-    epoch_file,
     offset_assignment,
     producer_table_truncation,
     reading,
 )
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.durability import UNMARKED, Durability, Mark, Marked, SyncTicket
+from paceline_node.storage.epoch_file import EpochFile
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log_failure import LogFailure
 from paceline_node.storage.log_segment import Hole, Segment
@@ -79,7 +79,8 @@ class Log:
         self.generation = 0  # as in ``folding.py``
         self.compaction, self.notes_lock = parts.compaction, checkpoint.new_lock()
         self.log_start_offset = self._written_start = parts.segments[0].base_offset
-        self._epochs_written, self._durability = parts.epochs_on_disk, durability
+        self._epoch_file = EpochFile(env.disk, path, identity.owner, parts.epochs_on_disk)
+        self._durability = durability
         self.checkpointed: dict[int, int] = {}  # the active segment's size then, by base offset
         self._files = SegmentFiles(env.disk, path, parts.segments, self._durability)
         self.tiers = Tiers(self)
@@ -355,8 +356,7 @@ class Log:
             self.damaged = damage.above(self.damaged, offset)
             self._weigh_holes()
         self._remove_oldest()
-        if self.state.lacks_anchor(self.oldest_whole_offset, offset):
-            self.state.on_due()
+        self.state.want_anchor(self.oldest_whole_offset, offset)
 
     def start_written(self, offset: int) -> None:
         """A restart would find this log's start at ``offset``: delete the segments below it. Not
@@ -428,7 +428,10 @@ class Log:
         readable = [hole for hole in segment.holes if hole not in holes]
         segment.mark_holes(holes)
         new = [DamagedRange(hole.start, hole.end, reason) for hole, reason in found]
-        self.damaged = damage.renewed(self.damaged, segment.base_offset, segment.next_offset, new)
+        now = damage.renewed(self.damaged, segment.base_offset, segment.next_offset, new)
+        self.damaged = damage.above(now, self.log_start_offset)  # what is deleted needs no repair
+        self._weigh_holes()
+        self.state.want_anchor(self.oldest_whole_offset, self.log_start_offset)
         if any(self.state.is_deaf_to(hole.end) for hole in readable):
             self._read_again(segment.base_offset)
         elif holes and (known_to := self.producers.transactions.known_to) is not None:
@@ -544,7 +547,4 @@ class Log:
 
     async def write_epochs(self) -> None:
         """Write the epoch table down, if that has not been done. Raises OSError."""
-        entries = self.epochs.entries
-        if entries != self._epochs_written:
-            await epoch_file.write(self._disk, self.path, self.identity.owner, entries)
-            self._epochs_written = entries
+        await self._epoch_file.write(self.epochs)

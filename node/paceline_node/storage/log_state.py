@@ -94,6 +94,11 @@ class LogState:
         there on nothing is damaged below the log start."""
         return not self.is_missing and self.anchor(oldest, log_start) is None
 
+    def want_anchor(self, oldest: int, log_start: int) -> None:
+        """Have the anchor made that the log lacks, if it does (``anchors.renew``)."""
+        if self.lacks_anchor(oldest, log_start):
+            self.on_due()
+
     def _newest_durable(self, limit: int) -> int | None:
         fit = (offset for offset, sure in self._durable.items() if sure and offset <= limit)
         return max(fit, default=None)

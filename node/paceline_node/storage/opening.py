@@ -94,7 +94,8 @@ async def _settle(
     if hints.mark is not None and hints.mark_exact:
         durability.withhold(hints.mark.unproven_from(log.epochs))
     await log.write_epochs()
-    if parts.anchor is not None and parts.anchor.offset == log.oldest_offset:
+    is_right = not log.state.is_missing  # or the table was read around damage that is given up now
+    if is_right and parts.anchor is not None and parts.anchor.offset == log.oldest_offset:
         await anchors.put(disk, log, parts.anchor, log.version)
     if parts.scanned:
         await damage.write(disk, log.path, log.identity.owner, log.damaged)

@@ -5,6 +5,7 @@ it leads.
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 
@@ -124,3 +125,32 @@ async def test_an_operator_may_let_it_lead(autojump_clock: trio.testing.MockCloc
         await cluster.kill(0)
         await joins(cluster, 0)
         assert not cluster.registration("t").damaged
+
+
+@pytest.mark.parametrize("number", [0, 2])
+async def test_what_rots_among_deleted_records_is_nobodys_damage(
+    number: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The log starts in the middle of a segment, and a scrub reads all of it. The replica was
+    called damaged, its good records were cut, and nothing ever repaired what no leader has."""
+    async with memory_cluster() as cluster:
+        leader = await written(cluster)
+        await trim(cluster, leader, END - 1)
+        await cluster.wait(
+            lambda: all(
+                n.partition("t").log_start_offset == END - 1 for n in cluster.nodes.values()
+            )
+        )
+        node = cluster.nodes[number]
+        [segment] = node.partition("t").log.segments
+        place = segment.find(3)
+        assert place is not None
+        content = bytearray(cluster.disks[number].content(segment.path()))
+        content[place.position + 64] ^= 1
+        cluster.disks[number].overwrite(segment.path(), bytes(content))
+        await node.manager.repairs.scrub_round()
+        log = node.partition("t").log
+        assert not log.is_damaged
+        assert (log.log_start_offset, log.log_end_offset) == (END - 1, END)
+        assert await leads(cluster, 0) is leader
+        assert len(cluster.registration("t").isr) == 3
