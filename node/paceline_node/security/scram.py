@@ -139,7 +139,6 @@ class ScramServer:
         self._decoys = decoys
         self._fresh = encoded(nonce)
         self._key: ScramKey | None = None
-        self._is_known = False
         self._header = ""
         self._nonce = ""
         self._so_far = ""
@@ -159,7 +158,6 @@ class ScramServer:
         if not nonce or not nonce.isascii() or not nonce.isprintable():
             raise AuthenticationFailed("a SCRAM nonce is printable text")
         key = self._key_of(self.name, self._mechanism)
-        self._is_known = key is not None
         self._key = key = key or self._decoys.key_of(self.name, self._mechanism)
         self._header = f"{flag},{authority},"
         self._nonce = nonce + self._fresh
@@ -183,6 +181,8 @@ class ScramServer:
         if len(proof) != len(signature):
             raise AuthenticationFailed(REFUSED)
         stored = hashlib.new(name, xor(proof, signature)).digest()
-        if not hmac.compare_digest(stored, key.stored_key) or not self._is_known:
+        # A decoy is nobody's key, and the user's may have changed since the first message.
+        is_current = self._key_of(self.name, self._mechanism) == key
+        if not hmac.compare_digest(stored, key.stored_key) or not is_current:
             raise AuthenticationFailed(REFUSED)
         return f"v={encoded(hmac.digest(key.server_key, signed, name))}".encode()

@@ -211,6 +211,17 @@ def test_a_log_in_that_is_replayed() -> None:
         other.final(heard[1])
 
 
+@pytest.mark.parametrize("now", [key_for("new"), key_for("old", salt=b"pepper" * 3), None])
+def test_an_exchange_begun_before_the_key_changed(now: ScramKey | None) -> None:
+    users: dict[str, ScramKey | None] = {"alice": key_for("old")}
+    it = ScramServer("SCRAM-SHA-256", lambda name, _: users.get(name), DECOYS, b"server")
+    client = ScramClient("SCRAM-SHA-256", "alice", "old", b"client")
+    final = client.final(it.first(client.first()))
+    users["alice"] = now
+    with pytest.raises(AuthenticationFailed):
+        it.final(final)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
