@@ -162,7 +162,7 @@ class _Accepting:
     async def _run(self, stream: trio.abc.Stream) -> None:
         self._opened.count += 1
         self._opened.accepted += 1
-        member = self._crowd.enter(stream)
+        member = self._crowd.enter(stream, address_of(stream))
         try:
             with member.scope:
                 await self._handle(self._orderly(stream))

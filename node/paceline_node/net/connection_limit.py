@@ -4,7 +4,8 @@ Idle connections cost a client nothing, so whoever opens them in thousands would
 out. A full listener therefore ends one that has been silent both ways for a while, of the address
 that has most of them, for each new one. Where nobody is silent, an address that has more than half
 of all and more than twice as many as the newcomer's gives one up nevertheless. Everybody else is
-left alone: a connection that is used is never ended for one of its own address.
+left alone: a connection that is used is never ended for one of its own address. Of IPv6 an address
+means a network of 64 bits, for whoever has one address has them all (``source_of``).
 
 The kernel knows how long a connection has been silent (``TCP_INFO``); where it does not tell,
 nobody counts as silent. A step looks at a bounded number of connections, those first that were not
@@ -18,6 +19,7 @@ import struct
 
 import trio
 
+from paceline_node.client_memory import source_of
 from paceline_node.net.disconnects import plain_of
 
 _LOOKED_AT = 64
@@ -51,9 +53,10 @@ class ConnectionLimit:
         self.displaced = 0
         """Connections ended for new ones since the server began."""
 
-    def enter(self, stream: trio.abc.Stream) -> LimitedConnection:
-        """A connection has its place; its service is to run in the member's scope."""
-        member = LimitedConnection(stream, address_of(stream))
+    def enter(self, stream: trio.abc.Stream, address: str) -> LimitedConnection:
+        """A connection from ``address`` has its place; its service is to run in the member's
+        scope."""
+        member = LimitedConnection(stream, source_of(address))
         self._members[member] = None
         self._by_address.setdefault(member.address, {})[member] = None
         return member
@@ -89,7 +92,7 @@ class ConnectionLimit:
         return True
 
     def _is_unfair(self, largest: int, newcomer: str) -> bool:
-        own = len(self._by_address.get(newcomer, ())) + 1
+        own = len(self._by_address.get(source_of(newcomer), ())) + 1
         return largest > len(self._members) // 2 and largest > 2 * own
 
     def _most_silent(
