@@ -53,7 +53,6 @@ class Peering:
         self._brokers: dict[NodeId, tuple[str, int]] = {}
         self._on_closed: list[Callable[[Session], None]] = []
         self._on_refused: list[Callable[[NodeId], None]] = []
-        self.links = PeerLinks(env, identity, secret, on_refused=self._refused, tls=tls)
         self.server = PeerServer(
             env,
             identity,
@@ -61,6 +60,14 @@ class Peering:
             limits=limits,
             on_open=self._opened,
             on_close=self._closed,
+            tls=tls,
+        )
+        self.links = PeerLinks(
+            env,
+            identity,
+            secret,
+            on_refused=self._refused,
+            on_connected=self.server.reached_node,
             tls=tls,
         )
         self._set_addresses()
@@ -125,6 +132,7 @@ class Peering:
         }
         known.pop(self._identity.node_id, None)
         self.links.set_addresses(known)
+        self.server.expect_nodes(host for host, _ in known.values())
 
     # --- life and death -------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
 from paceline_node.bare_errors import bare
 from paceline_node.env import Env
+from paceline_node.net.connection_limit import address_of
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.net.framestream import Chunk, FrameStream, total_size
 from paceline_node.net.tls_handshake import HandshakeFailed
@@ -68,6 +69,9 @@ class LinkState(enum.Enum):
 
 class LinkOwner(Protocol):
     """What a link tells the one who keeps it."""
+
+    def link_connected(self, address: str) -> None:
+        """Somebody listens at a node's address, which resolves to ``address``."""
 
     def link_opened(self, link: Link) -> None: ...
 
@@ -267,7 +271,9 @@ class Link:
         host, port = self.address
         try:
             with trio.fail_after(self._context.timing.connect_timeout_s):
-                return await self._context.env.net.connect(host, port)
+                stream = await self._context.env.net.connect(host, port)
+            self._context.owner.link_connected(address_of(stream))
+            return stream
         except ConnectionRefusedError:
             self._failed_attempts += 1
             self._ended(ConnectionLost(f"{self}: connection refused", was_sent=False))

@@ -61,7 +61,8 @@ class Ticket:
 
 
 class PeerLinks:
-    """``on_refused`` is called synchronously and must not raise."""
+    """``on_refused``, and ``on_connected`` with the address that a link has found somebody at, are
+    called synchronously and must not raise."""
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class PeerLinks:
         timing: LinkTiming | None = None,
         limits: LinkLimits | None = None,
         on_refused: Callable[[NodeId], None] | None = None,
+        on_connected: Callable[[str], None] | None = None,
         tls: PeerTls | None = None,
     ) -> None:
         self._deadlines = Deadlines()
@@ -91,6 +93,7 @@ class PeerLinks:
         self._nursery: trio.Nursery | None = None
         self._log = structlog.get_logger(component="peers", node=identity.node_id)
         self.on_refused = on_refused
+        self._on_connected = on_connected
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the links; runs until cancelled. Requests made before it wait for it."""
@@ -219,6 +222,11 @@ class PeerLinks:
             LinkStatus(link.node, link.lane, link.state, link.queued_bytes)
             for _, link in sorted(self._links.items())
         ]
+
+    def link_connected(self, address: str) -> None:
+        """A link's attempt found somebody (called by the link)."""
+        if self._on_connected is not None:
+            self._on_connected(address)
 
     def link_opened(self, link: Link) -> None:
         """A link came up (called by the link)."""

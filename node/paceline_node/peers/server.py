@@ -8,7 +8,7 @@ session (parked fetches, forwarded produce), without a task per request.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from uuid import UUID
@@ -232,6 +232,15 @@ class PeerServer:
         else was not carried out and may be made again: the node is starting."""
         self._is_complete = True
 
+    def expect_nodes(self, hosts: Iterable[str]) -> None:
+        """Where the cluster says that its nodes are; replaces what was said before. A crowd from
+        elsewhere keeps out nobody who comes from there."""
+        self._unproved.expect(hosts)
+
+    def reached_node(self, address: str) -> None:
+        """This node has reached another one at ``address``, which may come from there as well."""
+        self._unproved.met(address)
+
     @property
     def sessions(self) -> tuple[Session, ...]:
         """The authenticated sessions, oldest first."""
@@ -311,7 +320,7 @@ class PeerServer:
                 peer = await self._handshake(frames, channel)
         if peer is None:
             return None
-        self._unproved.proved(address)
+        self._unproved.met(address)
         frames.name = f"node {peer.node_id} ({peer.lane.value})"
         frames.allow_frames_of(self._limits.max_frame_bytes)
         return Session(peer, frames)

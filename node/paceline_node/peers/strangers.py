@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple, Protocol
+
+from paceline_node.client_memory import source_of
 
 _ADDRESSES_MAX = 1024
 _REASON = "too many connections that do not say who they are"
@@ -17,47 +20,69 @@ class Stranger(Protocol):
     def abort(self, reason: str) -> None: ...
 
 
+class _Origin(NamedTuple):
+    address: str
+    source: str
+
+
 class Strangers:
-    """At most ``most`` of them: one more ends the oldest of the address that has most, and those of
-    addresses that nodes came from only where there are no others. So nobody keeps a node out by
-    coming often, or from many addresses: only who shares its address with a node could."""
+    """At most ``most`` of them: one more ends the oldest of the source that has most, and those of
+    nodes' addresses only where there are no others. So nobody keeps a node out by coming often, or
+    from many addresses: only who shares its address with a node could. A source is an address, of
+    IPv6 the network of 64 bits, but for the nodes': each of them is one by itself.
+
+    Nodes' addresses are those that the cluster says (:meth:`expect`), and those that nodes were
+    reached at or have come from."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._count = 0
-        self._by_address: defaultdict[str, dict[Stranger, None]] = defaultdict(dict)
-        self._nodes: dict[str, None] = {}  # the address that proved it last is last
+        self._members: dict[Stranger, _Origin] = {}  # in the order they came
+        self._expected: frozenset[str] = frozenset()
+        self._met: dict[str, None] = {}  # what was met last is last
 
-    def proved(self, address: str) -> None:
-        """A node has come from there."""
-        self._nodes.pop(address, None)
-        self._nodes[address] = None
-        if len(self._nodes) > _ADDRESSES_MAX:
-            del self._nodes[next(iter(self._nodes))]
+    def expect(self, hosts: Iterable[str]) -> None:
+        """Where nodes are; replaces what was said before. A name is no address: who reaches the
+        node that has it tells which it is (:meth:`met`)."""
+        self._expected = frozenset(map(_plain, hosts))
+
+    def met(self, address: str) -> None:
+        """A node has come from there, or was reached there."""
+        plain = _plain(address)
+        self._met.pop(plain, None)
+        self._met[plain] = None
+        if len(self._met) > _ADDRESSES_MAX:
+            del self._met[next(iter(self._met))]
 
     @contextmanager
     def entered(self, stranger: Stranger, address: str) -> Iterator[None]:
         """Around what it does until it has proved to be a node, or is gone."""
-        while self._count >= self._most:
+        while len(self._members) >= self._most:
             self._end_one()
-        self._by_address[address][stranger] = None
-        self._count += 1
+        self._members[stranger] = _Origin(_plain(address), source_of(address))
         try:
             yield
         finally:
-            if stranger in self._by_address.get(address, ()):
-                self._leave(stranger, address)
+            self._members.pop(stranger, None)
 
     def _end_one(self) -> None:
-        others = [each for each in self._by_address if each not in self._nodes]
-        address = max(others or self._by_address, key=lambda each: len(self._by_address[each]))
-        oldest = next(iter(self._by_address[address]))
-        self._leave(oldest, address)
+        nodes: defaultdict[str, list[Stranger]] = defaultdict(list)
+        others: defaultdict[str, list[Stranger]] = defaultdict(list)
+        for stranger, origin in self._members.items():
+            if origin.address in self._met or origin.address in self._expected:
+                nodes[origin.address].append(stranger)
+            else:
+                others[origin.source].append(stranger)
+        oldest = max((others or nodes).values(), key=len)[0]
+        del self._members[oldest]
         oldest.abort(_REASON)
 
-    def _leave(self, stranger: Stranger, address: str) -> None:
-        of_address = self._by_address[address]
-        del of_address[stranger]
-        self._count -= 1
-        if not of_address:
-            del self._by_address[address]
+
+def _plain(address: str) -> str:
+    """An address in the one way that it is compared; a name as it is."""
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(found)

@@ -8,7 +8,7 @@ import os
 import random
 import resource
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -312,11 +312,15 @@ def identity(node: int) -> Identity:
 
 @contextlib.asynccontextmanager
 async def running_server(
-    port: int = 0, *, on_close: Callable[[Session], None] | None = None
+    port: int = 0,
+    *,
+    on_close: Callable[[Session], None] | None = None,
+    nodes: Sequence[str] = (),
 ) -> AsyncIterator[int]:
     network = RealNetwork()
     listeners = await network.listen(LOOPBACK, port)
     server = PeerServer(env(), identity(2), SECRET, on_close=on_close)
+    server.expect_nodes(nodes)
 
     async def echo(session: Session, frame: Frame) -> tuple[Message, Payload]:
         await trio.lowlevel.checkpoint()
