@@ -31,10 +31,7 @@ async def renew(disk: Disk, log: Log, high_watermark: int) -> bool:
     if state is None:
         if any(log.state.is_deaf_to(each.end) for each in log.damaged):
             raise LookupError(f"{log.identity}: its producers were read around damage")
-        source = log.producers.as_of(min(high_watermark, log.log_end_offset))
-        if source.offset < oldest:
-            raise LookupError(f"{log.identity}: what is known at {oldest} is not committed yet")
-        state = await as_of(source, oldest)
+        state = await _as_committed(log, min(high_watermark, log.log_end_offset), oldest)
     await put(disk, log, state, version)
     return True
 
@@ -58,12 +55,19 @@ async def put(disk: Disk, log: Log, state: FrozenTable, version: int) -> None:
     raise LookupError(f"{log.identity}: the log changed while its anchor was written")
 
 
-async def believe_own(disk: Disk, log: Log) -> None:
+async def _as_committed(log: Log, committed: int, oldest: int) -> FrozenTable:
+    source = log.producers.as_of(committed)
+    if source.offset < oldest:
+        raise LookupError(f"{log.identity}: what is known at {oldest} is not committed yet")
+    return await as_of(source, oldest)
+
+
+async def believe_own(disk: Disk, log: Log, committed: int) -> None:
     """An operator let a replica lead whose records are good, but which does not know what those
     before have said; or a version before kept none. Nobody knows better: what it knows counts from
-    now on. Raises as :func:`renew`."""
+    now on, as far as it is ``committed`` and durable here. Raises as :func:`renew`."""
     version = log.version
-    state = await as_of(log.producers.freeze(log.log_end_offset), log.oldest_offset)
+    state = await _as_committed(log, min(committed, log.durable_offset), log.oldest_offset)
     await put(disk, log, state, version)
     log.state.believed()
     log.take_snapshot()  # or the next start would read around the same hole

@@ -160,7 +160,7 @@ async def _raise_version(disk: Disk, log: Log, version: int) -> None:
     if version >= VERSION:
         return
     if version == 0 and log.state.is_missing:
-        await anchors.believe_own(disk, log)
+        await anchors.believe_own(disk, log, log.durable_offset)
     owner = log.identity.owner
     await log.state.name_owner()
     await epoch_file.write(disk, log.path, owner, log.epochs.entries)

@@ -273,7 +273,7 @@ async def test_what_was_aborted_stays_so_behind_an_anchor_on_an_operators_word()
         disk.remove(f"{PATH}/{producer_file.name(offset)}")
     log = await reopen(disk, mark=5, log_start=1, settings=WHOLE)
     assert log.state.is_missing
-    await anchors.believe_own(disk, log)
+    await anchors.believe_own(disk, log, log.log_end_offset)
     theirs = began_with(log, await anchor_of(disk, log))
     assert aborted(log, theirs, 1) == expected
     log.abandon()

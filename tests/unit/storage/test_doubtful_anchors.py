@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import trio
 import trio.testing
@@ -98,9 +100,8 @@ async def test_damage_given_up_while_an_anchor_is_written_is_not_forgotten() -> 
     log.abandon()
 
 
-async def test_an_operators_word_counts_only_once_it_is_written() -> None:
-    """It returned as if done where the log had changed meanwhile: nobody tried again."""
-    disk = MemoryDisk()
+async def without_state(disk: MemoryDisk) -> Log:
+    """A log that holds number 1 at offset 1, and does not know what was said before."""
     log = await new_log(disk, WHOLE)
     log.append_leader(batch(), 0, 1_000)
     log.seal()
@@ -114,11 +115,35 @@ async def test_an_operators_word_counts_only_once_it_is_written() -> None:
         disk.remove(f"{PATH}/{producer_file.name(offset)}")
     log = await reopen(disk, mark=2, log_start=1, settings=WHOLE)
     assert log.state.is_missing
+    return log
+
+
+@pytest.mark.parametrize("committed", [2, 3])
+async def test_an_operators_word_is_not_for_what_a_power_cut_may_take(committed: int) -> None:
+    """Number 2 was in the anchor, on disk, before it was in the log: when it was sent again it was
+    called a duplicate, and stored nowhere."""
+    disk = MemoryDisk()
+    log = await without_state(disk)
+    sequenced.append(log, [sequenced.number(2)])
+    await anchors.believe_own(disk, log, committed)
+    disk.power_cut(random.Random(3))
+    log = await reopen(disk, mark=2, log_start=1, settings=WHOLE)
+    assert log.log_end_offset == 2
+    assert not log.state.is_missing
+    sequenced.append(log, [sequenced.number(2)])
+    assert log.log_end_offset == 3
+    log.abandon()
+
+
+async def test_an_operators_word_counts_only_once_it_is_written() -> None:
+    """It returned as if done where the log had changed meanwhile: nobody tried again."""
+    disk = MemoryDisk()
+    log = await without_state(disk)
     disk.sync_delay_s = lambda: 0.001
 
     async def believe() -> None:
         with pytest.raises(LookupError, match="changed while its anchor"):
-            await anchors.believe_own(disk, log)
+            await anchors.believe_own(disk, log, log.log_end_offset)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(believe)
@@ -126,7 +151,7 @@ async def test_an_operators_word_counts_only_once_it_is_written() -> None:
         sequenced.append(log, [sequenced.number(2)])
         log.truncate(2)
     assert log.state.is_missing
-    await anchors.believe_own(disk, log)
+    await anchors.believe_own(disk, log, log.log_end_offset)
     assert not log.state.is_missing
     log.abandon()
 

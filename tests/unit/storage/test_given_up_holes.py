@@ -192,7 +192,7 @@ async def test_an_operators_word_for_what_is_left_lasts() -> None:
     disk.kill()
     log.abandon()
     log = await reopen(disk, mark=14, log_start=13, ending=Ending.KILLED, settings=SETTINGS)
-    await anchors.believe_own(disk, log)
+    await anchors.believe_own(disk, log, log.log_end_offset)
     await anchors.renew(disk, log, log.log_end_offset)
     await flush(log, disk)
     assert log.state_offset == 13
