@@ -88,7 +88,7 @@ class NodePages:
             case ListenerKind.HTTP:
                 return self._http
             case ListenerKind.CURSUS_HEALTH:
-                return self._server(kind, health_pages(self._cursus_checks))
+                return self._server(kind, health_pages(self._cursus_checks, self._serves()))
             case ListenerKind.CURSUS_METRICS:
                 scrapes = self._scrapes(self._collect_for_cursus)
                 pages = {"/metrics": metrics_page(scrapes, self._services.status.permit)}
@@ -138,14 +138,13 @@ class NodePages:
                 raise AuthenticationFailed("log in: show a token, or a certificate")
             status.permit(principal)
 
-        serves = (lambda: not status.reasons()) if wanted.open_ready else None
         pages = standard_pages(
             scrapes,
             status.checks,
             permit,
             self._memory,
             self._certificates,
-            serves=serves,
+            serves=self._serves(),
             open_metrics=wanted.open_metrics,
         )
         api = ApiPages(self._api, self._services.turns, self._run_blocking, must_log_in=must_log_in)
@@ -219,6 +218,11 @@ class NodePages:
             branches=branches,
             connections=self._connections,
         )
+
+    def _serves(self) -> Callable[[], bool] | None:
+        """Whether this node is ready, for those who may not see why; None: it is not for them."""
+        status = self._services.status
+        return (lambda: not status.reasons()) if self._settings.http.open_ready else None
 
     def _limits(self) -> HttpLimits:
         return HttpLimits(

@@ -13,6 +13,7 @@ from paceline.errors import AuthenticationFailed, AuthorizationFailed
 from paceline.health import Check, failed_to_serve
 from paceline_node.client_memory import ClientMemory
 from paceline_node.env import RunBlocking
+from paceline_node.fair_line import ASKER, Asker
 from paceline_node.http.lazy_imports import load
 from paceline_node.http.page import Page, PageMaker
 from paceline_node.loop_turns import Turns
@@ -44,7 +45,11 @@ class Scrapes:
         async with self._making:
             if self._covered < number:
                 begun = self._asked
-                self._page = await self._made()
+                asker = ASKER.set(Asker())  # shared, so not at the turns of who asked first
+                try:
+                    self._page = await self._made()
+                finally:
+                    ASKER.reset(asker)
                 self._covered = begun
             return self._page
 

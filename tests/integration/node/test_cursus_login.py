@@ -125,3 +125,21 @@ async def test_a_listener_that_wants_a_log_in(tmp_path: Path) -> None:
         await it.make_users()
         await client.ok(f"AUTH {ALICE}")
         assert await client.say("LIST") == "OK count=1 topics=t"
+
+
+async def test_create_tells_nobody_what_is_set(tmp_path: Path) -> None:
+    """Who may make a topic, but not see its configs, would guess them: of the same there was no
+    refusal."""
+    async with site(tmp_path) as it:
+        await it.make_users()
+        async with it.root() as root:
+            await root.admin.acls.create([acl("anonymous", AclOperation.CREATE, "t")])
+        async with it.cursus() as client:
+            create = "CREATE topic=t partitions=1"
+            guesses = {
+                await client.say(f"{create} read_acl=alice"),
+                await client.say(f"{create} read_acl=bob"),
+            }
+            assert len(guesses) == 1
+            assert "NOT_AUTHORIZED" in guesses.pop()
+            assert (await client.say(create)).startswith("OK topic=t")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from paceline.client import connect
 from paceline.errors import ConfigurationError, RemoteProtocolError
 from paceline.types import Acks
 from paceline_node.settings import InvalidSettings
@@ -64,6 +65,22 @@ async def test_health_and_metrics_have_ports_of_their_own(tmp_path: Path) -> Non
         }
         assert {name: float(samples[name]) for name in told} == told
         assert float(samples["cursus_storage_bytes"]) > 0
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_probes_of_a_closed_cluster(tmp_path: Path, is_open: bool) -> None:
+    """They show nothing, and are told whether the node serves, as ``/ready`` of http says it."""
+    flags = {**ONE, "security.super_users": "root", "http.open_ready": str(is_open).lower()}
+    async with lone_node(tmp_path, flags, more_kinds=("cursus-health",)) as node:
+        async with connect(node.native) as anybody:
+            await anybody.admin.users.create("root", "wonderland", iterations=4096)
+        health = node.addresses["cursus-health"]
+        if is_open:
+            assert await ask(health, "/ready") == (200, '{"status":"ready","checks":{}}')
+            assert await ask(health, "/health") == (200, "OK")
+        else:
+            assert (await ask(health, "/ready"))[0] == 403
+            assert (await ask(health, "/health"))[0] == 403
 
 
 async def ask(address: tuple[str, int], path: str, method: str = "GET") -> tuple[int, str]:

@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from paceline_node.client_memory import ClientMemory
+from paceline_node.fair_line import ASKER, Asker
 from paceline_node.http.pages import Scrapes, standard_pages
 from paceline_node.http.server import HttpServer
 from paceline_node.loop_turns import Turns
@@ -86,6 +87,22 @@ async def test_who_asks_at_the_same_time_shares_a_page() -> None:
     before = node.begun
     await scrape(server)
     assert node.begun == before + 1, "a page is older than the question"
+
+
+async def test_a_shared_page_is_nobodys_work() -> None:
+    """Whoever has much under way would keep it from all whom it is made for."""
+    askers: set[Asker] = set()
+
+    def collect() -> Iterator[Family]:
+        askers.add(ASKER.get())
+        yield Family(Kind.GAUGE, "paceline_f", "Doc.", (), [((), 1.0)])
+
+    scrapes = Scrapes(collect, Turns(), trio.to_thread.run_sync)
+    mine = Asker("10.6.6.6", 5)
+    ASKER.set(mine)
+    await scrapes.page()
+    assert askers == {Asker()}
+    assert ASKER.get() == mine
 
 
 async def test_a_page_that_nobody_takes_is_charged(nursery: trio.Nursery) -> None:

@@ -131,6 +131,10 @@ class CursusTopics:
         compacts = "compact" in request.policy.cleanup and "cleanup" in request.given
         if topic.kind == _SEGMENT or (topic.kind == KIND and compacts):
             raise CursusError("unsupported_topic_policy", f"topic={topic.name} kind={topic.kind}")
+        wanted = _configs(request.policy, request.given)
+        if wanted and self._topics.configs(principal, topic) is None:
+            # Else an answer would tell who may not see it whether he named what is set.
+            self._topics.check(principal, admin.AlterTopic(topic.name, wanted))
         present = len(topic.partitions)
         if request.partitions < present:
             raise InvalidPartitions(
@@ -140,7 +144,6 @@ class CursusTopics:
         if request.partitions > present:
             grow = admin.AddPartitions(topic.name, request.partitions)
             await self._topics.administer(principal, grow, admin.Done, timeout_s=_CONTROLLER_WAIT_S)
-        wanted = _configs(request.policy, request.given)
         if topic.kind == KIND and wanted.get("retention.ms", "") is None:
             wanted["retention.ms"] = _FOR_EVER
         changes = {
