@@ -368,6 +368,7 @@ class ClientListeners:
                 connections=self._views.connections,
                 idle_s=self._settings.limits.idle_ms / 1000,
                 quotas=self._services.client_quotas,
+                turns=self._services.turns,
                 opened=self._opened[bound.config.kind],
             )
         )

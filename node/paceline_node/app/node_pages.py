@@ -117,6 +117,7 @@ class NodePages:
                     must_log_in=must_log_in,
                     end=end,
                     quotas=self._services.client_quotas,
+                    turns=self._services.turns,
                 )
                 try:
                     session = self._session(login, end)
@@ -217,6 +218,7 @@ class NodePages:
             who=self._authenticator.header,
             branches=branches,
             connections=self._connections,
+            turns=self._services.turns,
         )
 
     def _serves(self) -> Callable[[], bool] | None:

@@ -26,6 +26,7 @@ from paceline_node.http.lazy_imports import load
 from paceline_node.http.page import Asked, Branch, Page, PageMaker
 from paceline_node.http.problems import problem, problem_of
 from paceline_node.http.talk import Caller, Talk
+from paceline_node.loop_turns import Turns
 from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.net.connection_limit import address_of, name_of
 from paceline_node.net.tls_acceptor import ClearText, TlsAcceptor
@@ -39,6 +40,8 @@ from paceline_node.settings.limits import LimitSettings
 _READ_BYTES = 16 * 1024
 _UNBOUNDED = 1 << 62
 _CLOSE_S = 1.0
+_REQUEST_UNITS = 20
+"""What it costs to answer a request with a page that is small, or not to be had."""
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
@@ -90,7 +93,9 @@ class HttpServer:
         who: CredentialsCheck | None = None,
         branches: Sequence[Branch] = (),
         connections: Connections | None = None,
+        turns: Turns | None = None,
     ) -> None:
+        self._turns = turns or Turns()
         self._branches = tuple(branches)
         self._connections = connections or Connections()
         self._who = who
@@ -147,7 +152,9 @@ class HttpServer:
         is_encrypted: bool = False,
     ) -> None:
         """Serve one connection to its end and close it. Never raises for what a client does."""
-        connection = _Connection(stream, self._limits, principal, is_encrypted=is_encrypted)
+        connection = _Connection(
+            stream, self._limits, principal, self._turns, is_encrypted=is_encrypted
+        )
         async with contained("http", "browser or program", self._strangers):
             with self._connections.entered("http", name_of(stream)) as seen:
                 seen.is_encrypted = is_encrypted
@@ -175,6 +182,7 @@ class HttpServer:
         if request is None:
             return False
         arrived = trio.current_time()
+        await self._turns.small(_REQUEST_UNITS)
         head = _Head.of(request)
         refusal = self._refusal(head)
         if refusal is not None:
@@ -393,6 +401,7 @@ class _Connection:
         stream: trio.abc.Stream,
         limits: HttpLimits,
         principal: Principal,
+        turns: Turns,
         *,
         is_encrypted: bool,
     ) -> None:
@@ -401,6 +410,7 @@ class _Connection:
         self.is_encrypted = is_encrypted
         self._stream = stream
         self._limits = limits
+        self._turns = turns
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
         self._raw = bytearray()
 
@@ -419,6 +429,7 @@ class _Connection:
                 if event is not h11.NEED_DATA:
                     return None
                 data = await self._stream.receive_some(_READ_BYTES)
+                await self._turns.small()
                 self._raw += data
                 self._http.receive_data(bytes(data))
         return None

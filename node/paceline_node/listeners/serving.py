@@ -15,6 +15,7 @@ from paceline.values import dataclass
 from paceline_node.client_connections import Connection, Connections
 from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding, source_of, unlimited
 from paceline_node.env import Network
+from paceline_node.loop_turns import Turns
 from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.net.disconnects import plain_of
 from paceline_node.net.tls_acceptor import ClearText, TlsAcceptor
@@ -46,7 +47,7 @@ class Client:
     """Who is on the other side of a connection: address for logs, whether it is this machine, as
     whom its requests are judged, what the node's memory it holds is charged to, whether others
     could listen, and whether it may do nothing before it has proved who it is. ``quotas`` say when
-    it has to wait. ``end`` ends the
+    it has to wait, and in ``turns`` its small requests stand behind others'. ``end`` ends the
     connection within a second, in which what it has asked for is answered; later it does nothing.
     Operators see of its ``connection`` who it was last.
     """
@@ -60,6 +61,7 @@ class Client:
     end: Callable[[], None] = field(default=_do_nothing, compare=False)
     connection: Connection | None = field(default=None, compare=False)
     quotas: ClientQuotas = field(default_factory=no_quotas, compare=False)
+    turns: Turns = field(default_factory=Turns, compare=False)
 
     def __post_init__(self) -> None:
         asks = replace(
@@ -143,6 +145,7 @@ async def serve_clients(
     opened: OpenConnections | None = None,
     idle_s: float = float("inf"),
     quotas: ClientQuotas | None = None,
+    turns: Turns | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve a client listener until cancelled. What its clients hold is charged to ``memory``,
@@ -153,6 +156,7 @@ async def serve_clients(
     log = RateLimitedLog()
     connections = connections or Connections()
     quotas = quotas or no_quotas()
+    turns = turns or Turns()
 
     async def one(stream: trio.abc.Stream) -> None:
         client = client_of(stream)
@@ -171,6 +175,7 @@ async def serve_clients(
                     end=soon(scope),
                     connection=connection,
                     quotas=quotas,
+                    turns=turns,
                 )
                 await handle(stream, asks)
 

@@ -138,7 +138,7 @@ def name_of(stream: trio.abc.Stream) -> str:
     """The same with its port, for people."""
     plain = plain_of(stream)
     if plain is None:
-        return "memory"
+        return str(getattr(stream, "peer_host", "memory"))
     try:
         host, port = plain.socket.getpeername()[:2]
     except OSError:

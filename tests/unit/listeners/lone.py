@@ -52,6 +52,7 @@ PORTS = {
     "segment": 12345,
     "cursus": 9000,
     "kafka": 9192,
+    "http": 8080,
 }
 _SETTINGS = {
     "node.id": "0",
@@ -94,8 +95,9 @@ class LoneNode:
         self.disk = disk
         self._network = network
 
-    async def connect(self, kind: str) -> trio.abc.Stream:
-        return await self._network.connect("node", PORTS[kind])
+    async def connect(self, kind: str, source: str = "") -> trio.abc.Stream:
+        """``source``: from which address."""
+        return await self._network.connect("node", PORTS[kind], source)
 
     async def native(self) -> NativeClient:
         client = NativeClient(await self.connect("native"))

@@ -16,6 +16,7 @@ from paceline.wire.records import Record
 from paceline_node.listeners.native.listener import NativeLimits, _Session
 from paceline_node.listeners.native.produce import ProduceHandler
 from paceline_node.listeners.serving import Client
+from paceline_node.loop_turns import Turns
 from paceline_node.replication.partition import Done
 from paceline_node.security.quotas import no_quotas
 from paceline_node.services.partitions.partition_access import PartitionAccess
@@ -31,6 +32,7 @@ class Surroundings:
     def __init__(self) -> None:
         self.meters = self
         self.authenticator = cast(Any, None)
+        self.turns = Turns()
         self.requests: dict[int, object] = {}
         self.produce_done: list[Done] = []
         self.answers: list[tuple[int, int]] = []

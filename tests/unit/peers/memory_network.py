@@ -53,7 +53,7 @@ class MemoryNetwork:
         self.black_holes: set[int] = set()
         self.latency_s = 0.0
 
-    async def connect(self, host: str, port: int) -> trio.abc.Stream:
+    async def connect(self, host: str, port: int, source: str = "") -> trio.abc.Stream:
         await trio.lowlevel.checkpoint()
         self.attempts.append((trio.current_time(), port))
         if port in self.black_holes:
@@ -64,6 +64,8 @@ class MemoryNetwork:
         if listener is None:
             raise ConnectionRefusedError(f"nobody listens on {host}:{port}")
         near, far = trio.testing.memory_stream_pair()
+        if source:
+            vars(far)["peer_host"] = source  # as the simulator's streams have it
         self.connections.setdefault(port, []).append(far)
         listener.send_stream.send_nowait(far)
         return near

@@ -295,7 +295,7 @@ class CursusListener:
         run, size = [first.request], 0
         while len(run) < _RUN_REQUESTS and size < _RUN_BYTES:
             await trio.lowlevel.checkpoint()
-            if (body := source.arrived()) is None:
+            if (body := await source.arrived()) is None:
                 break
             command = self._plain_command(body)
             if (

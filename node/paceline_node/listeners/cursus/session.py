@@ -15,6 +15,7 @@ from paceline.wire.message import Message
 from paceline.wire.native.quotas import QuotaLimit
 from paceline_node.client_memory import Holding, Portion
 from paceline_node.listeners.cursus.login import CursusLogin
+from paceline_node.loop_turns import Turns
 from paceline_node.net.deadlines import arrival_s
 from paceline_node.net.outbox import Outbox
 from paceline_node.security.principals import Principal
@@ -35,6 +36,8 @@ MAX_UNREAD_ACKS_BYTES = 64 * 1024
 _RECEIVE_BYTES = 256 * 1024
 _LAST_WORD_S = 2.0
 _PIECE_BYTES = 64 * 1024
+_ONE_MORE_UNITS = 4
+"""What a request costs that is carried out together with one before."""
 _KEPT_FACTOR = 2
 """What the parsed form of a batch and a copy to be forwarded take, of what it unpacks to."""
 
@@ -108,6 +111,7 @@ class FrameSource:
         self._begun_at: float | None = None
         self._put_back: bytes | None = None
         self._quotas = no_quotas() if login is None else login.client.quotas
+        self._turns = Turns() if login is None else login.client.turns
 
     async def next(self) -> bytes | None:
         """The next body that is not empty, or None at the end of the stream, and where a client
@@ -120,11 +124,15 @@ class FrameSource:
         self._at_work.give_all()
         if self._login is not None:
             self._reader.max_frame_bytes = self._login.frame_bytes(self._max_frame_bytes)
+        if self._put_back is not None:
+            await self._turns.small()
         body, self._put_back = self._put_back, None
         if body is not None:
             self._at_work.set(len(body))
             return body
         while True:
+            if self._reader.held_bytes:
+                await self._turns.small()
             while (body := self._reader.next_frame()) is not None:
                 if body:
                     self._begun_at = None
@@ -141,8 +149,10 @@ class FrameSource:
                 return None
             self._reader.feed(data)
 
-    def arrived(self) -> bytes | None:
+    async def arrived(self) -> bytes | None:
         """The next body, if all of it is here. The one before stays at work."""
+        if self._reader.held_bytes:
+            await self._turns.small(_ONE_MORE_UNITS)
         with suppress(RemoteProtocolError):  # what is said when it is waited for
             while (body := self._reader.next_frame()) is not None:
                 if body:

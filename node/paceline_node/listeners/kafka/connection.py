@@ -193,6 +193,7 @@ class KafkaConnection:
         async with frames:
             async for frame in frames:
                 await self._client.quotas.pace(self._client.principal)
+                await self._shared.turns.small()
                 self._is_spoken_to = False
                 await self._outbox.room()
                 is_kept = False

@@ -44,7 +44,7 @@ from paceline_node.listeners.native.fetch import FetchHandler
 from paceline_node.listeners.native.login import LOGIN_S, NativeLogin
 from paceline_node.listeners.native.produce import ProduceHandler
 from paceline_node.listeners.serving import Client
-from paceline_node.loop_turns import SLICE_UNITS, Turns
+from paceline_node.loop_turns import Turns
 from paceline_node.net.connection_tasks import connection_tasks
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.net.frame_bursts import Burst
@@ -73,6 +73,8 @@ whose heartbeats waited would be taken for dead."""
 _ITEMS_PER_UNIT = 8
 _BYTES_PER_UNIT = 64 * 1024
 _LARGE_UNITS = 100
+_BURST_UNITS = 4
+"""What it costs to wake a connection's tasks for the requests that have arrived together."""
 _SMALL_BYTES = 8 * 1024
 _PARSED_FACTOR = 8
 _API_NAMES = {int(api): api.name.lower() for api in NativeApi}
@@ -305,8 +307,8 @@ class _Session:
     # --- requests ---------------------------------------------------------------------------------
 
     async def _take(self, frame: Frame, arrived: float, nursery: trio.Nursery, spent: int) -> int:
-        """Begin a request; what it cost, after others that cost ``spent``. Awaits its turn only
-        where it, or they together, may take long."""
+        """Begin a request; what it cost, after others of a burst that cost ``spent``. Awaits its
+        turn only where it, or all clients' requests together, may take long."""
         if frame.kind != _REQUEST:
             raise RemoteProtocolError(f"{self._frames.name}: frame of kind {frame.kind}")
         self._unanswered += 1
@@ -328,9 +330,13 @@ class _Session:
             items = items_of(frame.body, at_most=MAX_ITEMS)
             units = 1 + items // _ITEMS_PER_UNIT + len(frame.payload) // _BYTES_PER_UNIT
             is_large = units > _LARGE_UNITS
-            if is_large or spent % SLICE_UNITS + units > SLICE_UNITS or frame.api in self._rare:
+            turns = self._service.turns
+            if is_large or frame.api in self._rare:
                 self._service.after_burst()
-                await self._service.turns.next()
+                await turns.next()
+            elif not turns.admits(cost := units if spent else units + _BURST_UNITS):
+                self._service.after_burst()
+                await turns.small(cost)
             if is_large and frame.api in _IN_TURNS:
                 await self._take_in_turns(frame, arrived, nursery)
             else:

@@ -153,6 +153,7 @@ class _Connection:
                 data = await self._stream.receive_some(_RECEIVE_BYTES)
             if not data:
                 return
+            await self._turns.small()
             for at in range(0, len(data), _SLICE_BYTES):
                 if len(data) > _SLICE_BYTES:
                     await self._turns.next()

@@ -161,7 +161,10 @@ class SegmentConnection:
                 data = await stream.receive_some(_RECEIVE_BYTES)
             if not data:
                 return _End.SILENCE
-            end = await self._take(self._machine.receive(data, at_most=_MESSAGES_AT_ONCE), nursery)
+            await self._turns.small()
+            steps = self._machine.receive(data, at_most=_MESSAGES_AT_ONCE)
+            await self._turns.small(len(steps))
+            end = await self._take(steps, nursery)
             while end is None and self._machine.has_more:
                 await self._turns.next()
                 steps = self._machine.receive(b"", at_most=_MESSAGES_AT_ONCE)

@@ -127,7 +127,9 @@ class PravegaConnection:
         data: bytes | bytearray = rest
         try:
             while True:
+                await self._turns.small()
                 for request in self._reader.receive(data, at_most=_MESSAGES_AT_ONCE):
+                    await self._turns.small(1)
                     await self._do(request, nursery)
                 while self._reader.has_more:
                     await self._turns.next()

@@ -171,6 +171,7 @@ class V1Listener:
             while (line := await source.next()) is not None:
                 at_work.set(_KEPT_FACTOR * len(line))
                 await client.quotas.pace(client.principal)
+                await client.turns.small()
                 reply = await self._reply(line, client)
                 at_work.set(len(reply))
                 await send_to(stream, reply, self._settings.stall_s)
