@@ -3,7 +3,6 @@ for one that was too small, asks for twice as much, and at last tells its user o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.integration.node.machines import connect
 from tests.integration.node.nodes import lone_node
 from tests.integration.node.test_kafka import NOW, ONE, TOPIC, fetch, fetched, one, produce
 from tests.integration.node.test_kafka_transactions import Identity, TransactionalClient
+from tests.integration.node.through_asyncio import through_asyncio
 
 _SEGMENT_BYTES = 1024
 _KEY = b"key".ljust(1100, b".")
@@ -199,7 +199,7 @@ def aiokafka_reads(server: str, isolation: str) -> list[tuple[Read, int]]:
             await consumer.stop()
         return [(read, end)]
 
-    return asyncio.run(asyncio.wait_for(run(), HANG_S))
+    return through_asyncio(run(), HANG_S)
 
 
 CLIENTS = (librdkafka_reads, kafka_python_reads, aiokafka_reads)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import os
-import warnings
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -39,6 +36,7 @@ from tests.integration.node.kafka_client import HANG_S, KafkaClient
 from tests.integration.node.machines import connect
 from tests.integration.node.nodes import RunningNode, lone_node
 from tests.integration.node.test_kafka import ONE
+from tests.integration.node.through_asyncio import through_asyncio
 
 COUNT = 50
 PASSWORD = "wonder, land=1"
@@ -183,14 +181,8 @@ async def aiokafka_reads(
         await consumer.stop()
 
 
-def through_asyncio(work: Any, *arguments: Any) -> Any:
-    try:
-        return asyncio.run(asyncio.wait_for(work(*arguments), HANG_S))
-    finally:
-        # aiokafka leaves the transport of a refused log-in open: another test would be told.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
+def reads_through_asyncio(*arguments: Any) -> list[bytes]:
+    return through_asyncio(aiokafka_reads(*arguments), HANG_S)
 
 
 async def in_thread(work: Any, *arguments: Any, **more: Any) -> Any:
@@ -211,8 +203,8 @@ async def test_clients_log_in_over_tls(tmp_path: Path) -> None:
             await in_thread(rdkafka_writes, settings, 1)
         for mechanism in "PLAIN", *SCRAM_HASHES:
             assert await in_thread(kafka_python_reads, at, mechanism, authority) == EXPECTED
-            arguments = aiokafka_reads, at, mechanism, authority, PASSWORD
-            assert await in_thread(through_asyncio, *arguments) == EXPECTED
+            arguments = at, mechanism, authority, PASSWORD
+            assert await in_thread(reads_through_asyncio, *arguments) == EXPECTED
 
 
 async def test_clients_log_in_in_clear_text_by_scram_alone(tmp_path: Path) -> None:
@@ -221,8 +213,8 @@ async def test_clients_log_in_in_clear_text_by_scram_alone(tmp_path: Path) -> No
         for mechanism in SCRAM_HASHES:
             await in_thread(rdkafka_writes, rdkafka(at, mechanism))
         assert await in_thread(kafka_python_reads, at, "SCRAM-SHA-512") == EXPECTED
-        arguments = aiokafka_reads, at, "SCRAM-SHA-256", "", PASSWORD
-        assert await in_thread(through_asyncio, *arguments) == EXPECTED
+        arguments = at, "SCRAM-SHA-256", "", PASSWORD
+        assert await in_thread(reads_through_asyncio, *arguments) == EXPECTED
         heard = await in_thread(rdkafka_is_refused, rdkafka(at, "PLAIN"))
         assert "PLAIN" in str(heard), heard
         async with KafkaClient(node.addresses["kafka"]) as client:
@@ -253,9 +245,7 @@ async def test_clients_with_a_wrong_password(
             assert "wrong user or password" in str(heard), heard
         await in_thread(kafka_python_is_refused, at, "SCRAM-SHA-512", authority, caplog)
         with pytest.raises(aiokafka.errors.KafkaError):
-            await in_thread(
-                through_asyncio, aiokafka_reads, at, "SCRAM-SHA-512", authority, "guess"
-            )
+            await in_thread(reads_through_asyncio, at, "SCRAM-SHA-512", authority, "guess")
 
 
 # --- byte for byte --------------------------------------------------------------------------------

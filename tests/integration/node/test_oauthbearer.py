@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,6 +30,7 @@ from tests.integration.node.kafka_client import HANG_S, KafkaClient
 from tests.integration.node.nodes import RunningNode, lone_node, make_node
 from tests.integration.node.test_kafka import ONE
 from tests.integration.node.test_kafka_login import METADATA, Listening, in_thread, rdkafka_writes
+from tests.integration.node.through_asyncio import through_asyncio
 from tests.issuer import Issuer
 
 COUNT = 20
@@ -123,7 +123,7 @@ def aiokafka_reads(settings: dict[str, Any], token: str) -> list[bytes]:
         finally:
             await consumer.stop()
 
-    return asyncio.run(asyncio.wait_for(read(), HANG_S))
+    return through_asyncio(read(), HANG_S)
 
 
 async def test_published_kafka_clients(tmp_path: Path) -> None:
