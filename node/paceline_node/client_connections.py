@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import trio
 
-from paceline_node.client_memory import Holding, source_of
+from paceline_node.client_addresses import source_of
+from paceline_node.client_memory import Holding
 from paceline_node.fair_line import ASKER, Asker
 
 

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ipaddress import IPv6Address, ip_address
 
 import structlog
 import trio
+
+from paceline_node.client_addresses import source_of
 
 FREE_BYTES = 64 * 1024
 _PATIENCE_S = 2.0
@@ -340,17 +341,3 @@ class Portion:
 def unlimited() -> Holding:
     """A holding for a stream that no account is kept of."""
     return Holding(ClientMemory(1 << 62), "", "", lambda _: None)
-
-
-def source_of(address: str) -> str:
-    """Whose a connection is: the client's address, or the first half of it where anybody has as
-    many addresses as there are (IPv6)."""
-    try:
-        found = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(found, IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return found.exploded[:19] if not found.is_loopback else str(found)
-    return str(found)

@@ -14,9 +14,9 @@ from paceline.wire.native.quotas import (
     QuotaChange,
     QuotaOf,
 )
+from paceline_node.client_addresses import host_of
 from paceline_node.controller.context import Context, Outcome
 from paceline_node.controller.metadata_records import Config
-from paceline_node.security.acls import host_of
 from paceline_node.security.principals import ANONYMOUS, is_client_name
 from paceline_node.security.quotas import config_key, quotas_in
 from paceline_node.settings.counts import QUOTAS

@@ -20,8 +20,9 @@ import trio
 
 from paceline.errors import AuthenticationFailed, PacelineError
 from paceline.values import dataclass
+from paceline_node.client_addresses import host_of, source_of
 from paceline_node.client_connections import Connection, Connections
-from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding, source_of
+from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding
 from paceline_node.http.lazy_imports import load
 from paceline_node.http.page import Asked, Branch, Page, PageMaker
 from paceline_node.http.problems import problem, problem_of
@@ -31,7 +32,6 @@ from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, 
 from paceline_node.net.connection_limit import address_of, name_of
 from paceline_node.net.tls_acceptor import ClearText, TlsAcceptor
 from paceline_node.observe.rate_limited_log import RateLimitedLog
-from paceline_node.security.acls import host_of
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS, Principal
 from paceline_node.security.sessions import Login

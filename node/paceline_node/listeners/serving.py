@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field, replace
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 
 import trio
 
 from paceline.errors import RequestTimedOut
 from paceline.types import NodeId
 from paceline.values import dataclass
+from paceline_node.client_addresses import host_of, source_of
 from paceline_node.client_connections import Connection, Connections
-from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding, source_of, unlimited
+from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding, unlimited
 from paceline_node.env import Network
 from paceline_node.loop_turns import Turns
 from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.net.disconnects import plain_of
 from paceline_node.net.tls_acceptor import ClearText, TlsAcceptor
 from paceline_node.observe.rate_limited_log import RateLimitedLog
-from paceline_node.security.acls import host_of
 from paceline_node.security.principals import ANONYMOUS, Principal, Proof
 from paceline_node.security.quotas import ClientQuotas, no_quotas
 from paceline_node.settings import Listener, Login
@@ -226,14 +226,7 @@ def client_of(stream: trio.abc.Stream) -> Client:
         host, port = plain.socket.getpeername()[:2]
     except OSError:
         return Client("gone", is_loopback=False)
-    return Client(f"{host}:{port}", _is_loopback(host.partition("%")[0]))
-
-
-def _is_loopback(host: str) -> bool:
-    address = ip_address(host)
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped.is_loopback
-    return address.is_loopback
+    return Client(f"{host}:{port}", ip_address(host_of(host)).is_loopback)
 
 
 def member_host(principal: Principal) -> str:

@@ -19,7 +19,7 @@ import struct
 
 import trio
 
-from paceline_node.client_memory import source_of
+from paceline_node.client_addresses import source_of
 from paceline_node.net.disconnects import plain_of
 
 _LOOKED_AT = 64

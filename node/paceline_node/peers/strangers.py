@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple, Protocol
 
-from paceline_node.client_memory import source_of
+from paceline_node.client_addresses import host_of, source_of
 
 _ADDRESSES_MAX = 1024
 _REASON = "too many connections that do not say who they are"
@@ -43,13 +42,13 @@ class Strangers:
     def expect(self, hosts: Iterable[str]) -> None:
         """Where nodes are; replaces what was said before. A name is no address: who reaches the
         node that has it tells which it is (:meth:`met`)."""
-        self._expected = frozenset(map(_plain, hosts))
+        self._expected = frozenset(map(host_of, hosts))
 
     def met(self, address: str) -> None:
         """A node has come from there, or was reached there."""
-        plain = _plain(address)
-        self._met.pop(plain, None)
-        self._met[plain] = None
+        host = host_of(address)
+        self._met.pop(host, None)
+        self._met[host] = None
         if len(self._met) > _ADDRESSES_MAX:
             del self._met[next(iter(self._met))]
 
@@ -58,7 +57,7 @@ class Strangers:
         """Around what it does until it has proved to be a node, or is gone."""
         while len(self._members) >= self._most:
             self._end_one()
-        self._members[stranger] = _Origin(_plain(address), source_of(address))
+        self._members[stranger] = _Origin(host_of(address), source_of(address))
         try:
             yield
         finally:
@@ -75,14 +74,3 @@ class Strangers:
         oldest = max((others or nodes).values(), key=len)[0]
         del self._members[oldest]
         oldest.abort(_REASON)
-
-
-def _plain(address: str) -> str:
-    """An address in the one way that it is compared; a name as it is."""
-    try:
-        found = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from paceline.errors import InvalidRequest
@@ -30,6 +30,7 @@ from paceline.wire.native.acls import (
     AclPattern,
     AclResource,
 )
+from paceline_node.client_addresses import host_of
 from paceline_node.security.principals import Operation, ResourceKind
 
 _KEPT = 10_000
@@ -106,18 +107,6 @@ def described(acls: Iterable[Acl], filters: Iterable[AclFilter]) -> list[tuple[A
         left -= its
         found.append(tuple(sorted(its, key=Acl.pack)))
     return found
-
-
-def host_of(address: str) -> str:
-    """A client's address as ACLs name it: without a zone, and IPv4 as such where it came in by a
-    socket of IPv6."""
-    try:
-        found = ip_address(address.strip("[]").partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(found)
 
 
 # --- from what services ask to what ACLs allow ----------------------------------------------------

@@ -8,7 +8,8 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding, Portion, source_of
+from paceline_node.client_addresses import source_of
+from paceline_node.client_memory import FREE_BYTES, ClientMemory, Holding, Portion
 
 MIB = 1024 * 1024
 

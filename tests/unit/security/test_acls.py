@@ -18,8 +18,9 @@ from paceline.wire.native.acls import (
     AclResource,
     holds_for,
 )
+from paceline_node.client_addresses import host_of
 from paceline_node.security import acls as rules_of
-from paceline_node.security.acls import AclRules, Asker, Needed, check, host_of, needed
+from paceline_node.security.acls import AclRules, Asker, Needed, check, needed
 from paceline_node.security.principals import Operation
 
 TOPIC, GROUP, CLUSTER = AclResource.TOPIC, AclResource.GROUP, AclResource.CLUSTER
