@@ -15,17 +15,14 @@ from pathlib import Path
 import trio
 
 from paceline.documents.survey import Survey
-from paceline.errors import PacelineError
 from paceline.values import dataclass
-from paceline.wire.native.data import MetadataReply
 from paceline_cluster import launch, state, stop_check
 from paceline_cluster.errors import Refused, TooLate
 from paceline_cluster.launch import Children
-from paceline_cluster.node_calls import ask_metadata
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.readiness import wait_until_serves
 from paceline_cluster.stop_check import Breaks
-from paceline_cluster.survey import survey
+from paceline_cluster.survey import metadata_of, survey
 
 LOOK_S = 0.3
 STOP_S = 40.0
@@ -42,16 +39,6 @@ class Round:
 
     left: list[int]
     done: list[int] = field(default_factory=list)
-
-
-async def metadata_of(seen: Survey) -> MetadataReply | None:
-    """All topics as the node knows them whose answer is the newest; None where it says nothing."""
-    newest = seen.newest()
-    for view in seen.nodes:
-        if view.status is not None and view.status is newest:
-            with contextlib.suppress(PacelineError):  # it ends: the caller looks again
-                return await ask_metadata(view.address, None)
-    return None
 
 
 async def restart_each(

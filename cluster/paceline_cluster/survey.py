@@ -13,9 +13,15 @@ from paceline.documents.nodes import UNREACHABLE
 from paceline.documents.survey import SeenNode, Survey
 from paceline.errors import AuthenticationFailed, AuthorizationFailed, PacelineError
 from paceline.values import dataclass
+from paceline.wire.native.data import MetadataReply
 from paceline_cluster import processes, refused
 from paceline_cluster.log_lines import last_complaint, last_words
-from paceline_cluster.node_calls import ask_status, ask_to_stop, count_internal_topics
+from paceline_cluster.node_calls import (
+    ask_metadata,
+    ask_status,
+    ask_to_stop,
+    count_internal_topics,
+)
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
 
@@ -49,6 +55,17 @@ def _with_complaint(view: SeenNode, entry: NodeEntry) -> SeenNode:
     if view.process is ProcessState.STOPPED and entry.pid is not None:
         return replace(view, ended=True, complaint=last_words(entry.log_path))
     return view
+
+
+async def metadata_of(seen: Survey) -> MetadataReply | None:
+    """All topics as the node knows them whose metadata are the newest; None where it says nothing
+    of them, for it has ended since."""
+    newest = seen.newest()
+    for view in seen.nodes:
+        if view.status is not None and view.status is newest:
+            with contextlib.suppress(PacelineError):
+                return await ask_metadata(view.address, None)
+    return None
 
 
 async def survey_addresses(addresses: Sequence[str]) -> Survey:

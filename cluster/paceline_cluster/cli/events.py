@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.cli.signals import on_signals
 from paceline_cluster.cli.units import Seconds
 from paceline_cluster.happened import Event, Seen, Standing, happened
-from paceline_cluster.node_calls import ask_metadata
+from paceline_cluster.survey import metadata_of
 
 INTERVAL_S = 0.5
 WATCHED_S = 10.0
@@ -108,19 +107,14 @@ def _silent(before: Survey, reason: str) -> Survey:
 
 async def _partitions(survey: Survey) -> Mapping[TopicPartition, Standing] | None:
     """As the node with the newest metadata knows them; None where none tells."""
-    newest = survey.newest()
-    for view in survey.nodes:
-        if newest is not None and view.status is newest:
-            with contextlib.suppress(PacelineError):
-                reply = await ask_metadata(view.address, None)
-                return {
-                    TopicPartition(topic.name, each.partition): Standing(
-                        each.leader, frozenset(each.isr)
-                    )
-                    for topic in reply.topics
-                    for each in topic.partitions
-                }
-    return None
+    told = await metadata_of(survey)
+    if told is None:
+        return None
+    return {
+        TopicPartition(topic.name, each.partition): Standing(each.leader, frozenset(each.isr))
+        for topic in told.topics
+        for each in topic.partitions
+    }
 
 
 def _print(event: Event, printer: Printer) -> None:
