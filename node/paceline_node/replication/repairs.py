@@ -429,7 +429,8 @@ class Repairs:
         """Get back what the records below this log's start have said. Where its own snapshot would
         lie it is put in place; elsewhere the whole log is fetched anew."""
         if self._was_elected_anyway(partition):
-            await anchors.believe_own(self._env.disk, partition.log, partition.high_watermark)
+            certain = min(partition.high_watermark, partition.log.durable_offset)
+            await anchors.believe_own(self._env.disk, partition.log, certain)
             return
         beginning = await self._fetch_state(partition)
         state, log = beginning.state, partition.log

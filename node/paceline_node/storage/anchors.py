@@ -62,12 +62,12 @@ async def _as_committed(log: Log, committed: int, oldest: int) -> FrozenTable:
     return await as_of(source, oldest)
 
 
-async def believe_own(disk: Disk, log: Log, committed: int) -> None:
+async def believe_own(disk: Disk, log: Log, certain: int) -> None:
     """An operator let a replica lead whose records are good, but which does not know what those
     before have said; or a version before kept none. Nobody knows better: what it knows counts from
-    now on, as far as it is ``committed`` and durable here. Raises as :func:`renew`."""
+    now on, up to ``certain``: what is committed and durable here. Raises as :func:`renew`."""
     version = log.version
-    state = await _as_committed(log, min(committed, log.durable_offset), log.oldest_offset)
+    state = await _as_committed(log, certain, log.oldest_offset)
     await put(disk, log, state, version)
     log.state.believed()
     log.take_snapshot()  # or the next start would read around the same hole

@@ -160,7 +160,8 @@ async def _raise_version(disk: Disk, log: Log, version: int) -> None:
     if version >= VERSION:
         return
     if version == 0 and log.state.is_missing:
-        await anchors.believe_own(disk, log, log.durable_offset)
+        # Nothing says yet what is committed. All of it is synced, though a part may be withheld.
+        await anchors.believe_own(disk, log, log.log_end_offset)
     owner = log.identity.owner
     await log.state.name_owner()
     await epoch_file.write(disk, log.path, owner, log.epochs.entries)
